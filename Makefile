@@ -1,0 +1,36 @@
+# make demo, make test: each sets up what it needs on the first call and starts at once on the next.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test lint types unit bench clean
+
+demo: .venv/ready
+	$(BIN)/onepass compare finetune er er-fsl --stream digits --memory 100 --runs 5 --out onepass-runs/demo
+
+test: lint types unit
+
+lint: .venv/ready-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/ready-test
+	$(BIN)/mypy
+
+unit: .venv/ready-test
+	$(BIN)/pytest -n 2
+
+bench: .venv/ready
+	$(BIN)/python benchmarks/step.py
+
+.venv/ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo 'onepass needs Python 3.10 or newer: make PYTHON=python3.11 demo'; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+.venv/ready-test: .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	@touch $@
+
+clean:
+	rm -rf .venv build dist src/*.egg-info

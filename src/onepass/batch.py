@@ -1,0 +1,47 @@
+"""What travels between stream, memory and learner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Task:
+    """A stretch of the stream: its place (from 0) and the classes it brings."""
+
+    index: int
+    classes: tuple[int, ...]
+
+
+@dataclass
+class Batch:
+    """Images (n, channels, height, width), uint8 or float32 in [0, 1], and labels (n,) int64.
+
+    Replayed batches know the memory slots they came from; `extra` holds the memory's further fields.
+    """
+
+    x: Tensor
+    y: Tensor
+    slots: Tensor | None = None
+    extra: dict[str, Tensor] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __getitem__(self, rows: Tensor) -> Batch:
+        slots = None if self.slots is None else self.slots[rows]
+        return Batch(self.x[rows], self.y[rows], slots, {name: value[rows] for name, value in self.extra.items()})
+
+    def to(self, device: torch.device) -> Batch:
+        """The same rows on a device, in a new Batch: what `keep` adds never reaches the caller's."""
+        return Batch(self.x.to(device), self.y.to(device), self.slots, dict(self.extra))
+
+    def keep(self, **rows: Tensor) -> None:
+        """Rows that `remember` will store in the memory's fields of the same names."""
+        for name, value in rows.items():
+            if len(value) != len(self):
+                raise ValueError(f"keep({name}=...): {len(value)} rows for a batch of {len(self)}")
+            self.extra[name] = value.detach()

@@ -1,0 +1,108 @@
+"""One safe file for everything a learner or a run needs: safetensors with a JSON tree in its header, no pickle."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from onepass.errors import BadCheckpoint, RunError
+
+FORMAT = "onepass-1"
+
+
+def atomic(path: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a temporary file, then put it in place at once: readers see the old file or the new one."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        os.close(handle)
+        temporary = Path(name)
+        try:
+            write(temporary)
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                temporary.unlink()
+    except (OSError, SafetensorError) as error:
+        raise RunError(f"cannot write {path}: {error}; what was there before is untouched") from error
+
+
+def write_text(path: Path, text: str) -> None:
+    def write(temporary: Path) -> None:
+        temporary.write_text(text, encoding="utf-8")
+
+    atomic(path, write)
+
+
+def save_tree(path: Path, tree: Any) -> None:
+    """A tree of dicts, lists, numbers, strings and tensors."""
+    tensors: dict[str, Tensor] = {}
+    header = {"format": FORMAT, "tree": json.dumps(flatten(tree, tensors), allow_nan=False)}
+    atomic(path, lambda temporary: save_file(tensors, temporary, metadata=header))
+
+
+def load_tree(path: Path) -> Any:
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no mapping
+    except FileNotFoundError:
+        raise BadCheckpoint(f"no checkpoint at {path}") from None
+    except (SafetensorError, OSError) as error:
+        raise BadCheckpoint(f"{path} is damaged or no checkpoint: {error}") from error
+    if header.get("format") != FORMAT:
+        found = header.get("format", "no format name")
+        raise BadCheckpoint(f"{path} is not a checkpoint of this version: needed is {FORMAT}, found is {found}")
+    try:
+        return _unflatten(json.loads(header["tree"]), tensors)
+    except (KeyError, ValueError, RecursionError) as error:
+        raise BadCheckpoint(f"{path} is damaged: {error!r}") from error
+
+
+def flatten(value: Any, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(value, Tensor):
+        name = str(len(tensors))
+        tensors[name] = value.detach().contiguous().clone() if _shared(value, tensors) else value.detach().contiguous()
+        return {"tensor": name}
+    if isinstance(value, dict):
+        return {"dict": [[key, flatten(item, tensors)] for key, item in value.items()]}
+    if isinstance(value, list | tuple):
+        return {"list": [flatten(item, tensors) for item in value]}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"a checkpoint cannot hold {type(value).__name__}: use tensors, numbers, strings, lists and dicts")
+
+
+def _shared(value: Tensor, tensors: dict[str, Tensor]) -> bool:
+    return any(value.untyped_storage().data_ptr() == other.untyped_storage().data_ptr() for other in tensors.values())
+
+
+def _unflatten(value: Any, tensors: dict[str, Tensor]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    [(kind, inner)] = value.items()
+    if kind == "tensor":
+        return tensors[inner]
+    if kind == "list":
+        return [_unflatten(item, tensors) for item in inner]
+    return {key: _unflatten(item, tensors) for key, item in inner}
+
+
+def load_state(learner: torch.nn.Module, state: Any, path: Path) -> None:
+    """Load a learner's state strictly; a state of another network or method is refused, and named."""
+    try:
+        learner.load_state_dict(state)
+    except (RuntimeError, KeyError, ValueError, TypeError) as error:
+        raise BadCheckpoint(f"{path} does not fit {type(learner).__name__}: {error}") from error

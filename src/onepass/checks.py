@@ -1,0 +1,312 @@
+"""The contract, executable: throw any learner at it.
+
+    from onepass import check_learner
+    check_learner(MyLearner)
+
+Each promise is a function of a `make` that builds fresh learners on a toy problem; it fails by AssertionError.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from onepass.batch import Batch, Task
+from onepass.checkpoint import flatten, load_tree, save_tree
+from onepass.config import LearnerConfig
+from onepass.errors import UsageError
+from onepass.learner import Learner, Problem
+from onepass.net import Net, Pool, convolution
+from onepass.seeds import child_seed, generator
+
+Make = Callable[..., Learner]
+SHAPE = (3, 8, 8)
+PROBLEM = Problem(n_classes=6, shape=SHAPE, views="colour", n_tasks=3)
+BATCHES = 12  # in each task: more than the period of anything a method does every few steps
+
+
+class ContractError(AssertionError):
+    """A learner breaks a promise."""
+
+
+def check_learner(cls: type[Learner], config: LearnerConfig | None = None) -> None:
+    """Raise ContractError if the learner breaks a promise of the contract; all broken ones are named."""
+    broken = [f"{promise}: {problem}" for promise, problem in failures(cls, config) if problem]
+    if broken:
+        raise ContractError(f"{cls.__name__} breaks {len(broken)} of {len(PROMISES)} promises\n" + "\n".join(broken))
+
+
+def failures(cls: type[Learner], config: LearnerConfig | None = None) -> Iterator[tuple[str, str]]:
+    """Each promise with what broke it, or with an empty string."""
+    settings = cls.Config() if config is None else config
+
+    def make(seed: int = 0, problem: Problem = PROBLEM, **changes: Any) -> Learner:
+        known = {entry.name for entry in dataclasses.fields(settings)}
+        wanted = {name: value for name, value in {"memory": 20, **changes}.items() if name in known}
+        return cls(_net(seed, problem), problem, dataclasses.replace(settings, **wanted), seed=seed)
+
+    for promise, check in PROMISES.items():
+        try:
+            check(make)
+        except Exception as error:  # whatever a learner under test raises is its failure to keep the promise
+            yield promise, str(error) or type(error).__name__
+        else:
+            yield promise, ""
+
+
+def _net(seed: int, problem: Problem) -> Net:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(child_seed(seed, "toy"))
+        body = nn.Sequential(convolution(3, 6), nn.ReLU(), convolution(6, 6, stride=2), nn.ReLU(), Pool())
+        return Net(body, 6, problem.n_classes)
+
+
+def _tasks() -> list[Task]:
+    return [Task(0, (4, 1)), Task(1, (0, 5)), Task(2, (2, 3))]
+
+
+def _batches(task: Task, size: int = 4, n: int = BATCHES) -> Iterator[Batch]:
+    """Images of one colour for each class, with noise."""
+    rng = generator(7, "toy", task.index)
+    colours = torch.tensor([(1, 0, 0), (1, 1, 0), (0, 1, 0), (0, 1, 1), (0, 0, 1), (1, 0, 1)])[:, :, None, None]
+    for _ in range(n):
+        y = torch.tensor(task.classes)[torch.randint(len(task.classes), (size,), generator=rng)]
+        noise = 0.5 * torch.rand(size, *SHAPE, generator=rng)
+        yield Batch(((0.5 * colours[y % 6] + noise) * 255).to(torch.uint8), y)
+
+
+def _learn(learner: Learner, tasks: list[Task], first: int = 0) -> None:
+    """Whole tasks; of the first of them only the batches from `first` on (it has begun if that is not 0)."""
+    for position, task in enumerate(tasks):
+        skip = first if position == 0 else 0
+        if not skip:
+            learner.begin_task(task)
+        for index, batch in enumerate(_batches(task)):
+            if index >= skip:
+                learner.observe(batch)
+        learner.end_task()
+
+
+def fingerprint(learner: Learner) -> str:
+    """A hash of everything in the learner's state."""
+    tensors: dict[str, Tensor] = {}
+    tree = flatten(learner.state_dict(), tensors)
+    digest = hashlib.sha256(json.dumps(tree, sort_keys=True).encode())
+    for name, value in sorted(tensors.items()):
+        digest.update(f"{name}{value.dtype}{tuple(value.shape)}".encode())
+        digest.update(value.cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _same_seed_same_bits(make: Make) -> None:
+    prints = []
+    for other in (1, 2):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(other)  # the global generator must not matter
+            learner = make()
+            _learn(learner, _tasks())
+        prints.append(fingerprint(learner))
+    assert prints[0] == prints[1], "two learners with one seed end in different states"
+
+
+def _another_seed_differs(make: Make) -> None:
+    learners = [make(seed) for seed in (0, 1)]
+    for learner in learners:
+        learner.net.load_state_dict(learners[0].net.state_dict())
+        _learn(learner, _tasks())
+    states = [torch.cat([p.detach().flatten() for p in learner.net.parameters()]) for learner in learners]
+    assert not torch.equal(*states), "the seed changes nothing, though views are drawn from it"
+
+
+def _predict_is_pure(make: Make) -> None:
+    learner = make()
+    _learn(learner, _tasks()[:2])
+    for training in (True, False):
+        learner.train(training)
+        images = next(_batches(_tasks()[0])).x
+        before, modes = fingerprint(learner), [module.training for module in learner.modules()]
+        chance = torch.get_rng_state()
+        given = images.clone()
+        first, second = learner.predict(images), learner.predict(images)
+        assert torch.equal(first, second), "two predictions of one image differ"
+        assert torch.equal(given, images), "predict changed the images"
+        assert fingerprint(learner) == before, "predict changed the learner's state"
+        assert [module.training for module in learner.modules()] == modes, "predict left another train/eval mode"
+        assert torch.equal(chance, torch.get_rng_state()), "predict drew from the global generator"
+
+
+def _resumes_in_mid_task(make: Make) -> None:
+    whole, half = make(), make()
+    tasks, cut = _tasks(), BATCHES // 2 + 1
+    _learn(whole, tasks)
+    _learn(half, tasks[:1])
+    half.begin_task(tasks[1])
+    for batch in list(_batches(tasks[1]))[:cut]:
+        half.observe(batch)
+    resumed = _through_a_file(half, make(5))
+    assert fingerprint(resumed) == fingerprint(half), "what is loaded is not what was saved"
+    _learn(resumed, tasks[1:], first=cut)
+    assert fingerprint(resumed) == fingerprint(whole), "saved in mid-task, loaded and continued: another end state"
+    images = next(_batches(tasks[0])).x
+    assert torch.equal(resumed.predict(images), whole.predict(images)), "a loaded learner predicts otherwise"
+
+
+def _through_a_file(learner: Learner, fresh: Learner) -> Learner:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "learner.safetensors"
+        save_tree(path, learner.state_dict())
+        fresh.load_state_dict(load_tree(path))
+    return fresh
+
+
+def _leaves_the_batch_alone(make: Make) -> None:
+    learner = make()
+    learner.begin_task(_tasks()[0])
+    for batch in _batches(_tasks()[0]):
+        x, y = batch.x.clone(), batch.y.clone()
+        learner.observe(batch)
+        assert torch.equal(x, batch.x), "observe changed the batch's images"
+        assert torch.equal(y, batch.y), "observe changed the batch's labels"
+        assert batch.slots is None, "observe added slots to the batch"
+        assert not batch.extra, "observe added rows to the batch"
+
+
+def _keeps_no_reference(make: Make) -> None:
+    learner = make()
+    learner.begin_task(_tasks()[0])
+    for batch in _batches(_tasks()[0]):
+        learner.observe(batch)
+        before = fingerprint(learner)
+        batch.x.zero_()
+        batch.y.zero_()
+        assert fingerprint(learner) == before, "overwriting a batch after observe changed the learner"
+
+
+def _memory_within_capacity(make: Make) -> None:
+    learner = make(memory=7)
+    for task in _tasks():
+        learner.begin_task(task)
+        for batch in _batches(task):
+            learner.observe(batch)
+            held, capacity = len(learner.memory), learner.memory.capacity
+            assert held <= capacity, f"{held} samples in a memory of {capacity}"
+            rows = {name: len(learner.memory.field(name)) for name in learner.memory.fields}
+            assert set(rows.values()) == {capacity}, f"fields of {rows} rows in a memory of {capacity}"
+        learner.end_task()
+
+
+def _finite_loss(make: Make) -> None:
+    learner = make()
+    learner.begin_task(_tasks()[0])
+    for batch in _batches(_tasks()[0]):
+        loss = learner.observe(batch)
+        assert loss.numel() == 1, f"observe returned a loss of shape {tuple(loss.shape)}"
+        assert loss.isfinite().all(), f"observe returned a loss of {loss}"
+        assert not loss.requires_grad, "the returned loss keeps the whole graph alive: detach it"
+
+
+def _empty_memory(make: Make) -> None:
+    learner = make()
+    learner.begin_task(_tasks()[0])
+    assert len(learner.memory) == 0, "a new learner's memory is not empty"
+    loss = learner.observe(next(_batches(_tasks()[0])))
+    assert loss.isfinite().all(), f"the first step, with an empty memory, has a loss of {loss}"
+    assert all(p.isfinite().all() for p in learner.parameters()), "the first step leaves weights that are no numbers"
+
+
+def _one_sample(make: Make) -> None:
+    learner = make()
+    learner.begin_task(_tasks()[0])
+    for batch in _batches(_tasks()[0], size=1):
+        assert learner.observe(batch).isfinite().all(), "a batch of one sample has a loss that is no number"
+
+
+def _memory_smaller_than_replay(make: Make) -> None:
+    learner = make(memory=3, replay=10)
+    _learn(learner, _tasks())
+    assert learner.predict(next(_batches(_tasks()[0])).x).shape == (4,), "predict returns not one class per image"
+
+
+def _grows(make: Make) -> None:
+    learner = make()
+    _learn(learner, _tasks())
+    images = torch.cat([batch.x for task in _tasks() for batch in _batches(task)])
+    rows, known = learner.net.head.weight.detach().clone(), learner.predict(images)
+    learner.grow(8)
+    assert torch.equal(learner.net.head.weight.detach()[:6], rows), "growing changed the rows of known classes"
+    assert torch.equal(learner.predict(images), known), "growing changed predictions"
+    task = Task(3, (7, 6))
+    learner.begin_task(task)
+    for batch in _batches(_tasks()[0]):
+        learner.observe(Batch(batch.x, torch.where(batch.y == 4, 7, 6)))
+    learner.end_task()
+    assert fingerprint(_through_a_file(learner, make(5))) == fingerprint(learner), "a grown learner cannot be loaded"
+
+
+def _predicts_seen_classes(make: Make) -> None:
+    learner = make()
+    images = torch.cat([batch.x for task in _tasks() for batch in _batches(task)])
+    for index, task in enumerate(_tasks()):
+        _learn(learner, [task])
+        seen = {c for earlier in _tasks()[: index + 1] for c in earlier.classes}
+        assert set(learner.predict(images).tolist()) <= seen, "predict returned a class that has not been seen"
+
+
+def _refuses_bad_input(make: Make) -> None:
+    learner = make()
+    learner.begin_task(_tasks()[0])
+    good = next(_batches(_tasks()[0]))
+    learner.observe(good)
+    before = fingerprint(learner)
+    bad = {
+        "a label out of range": Batch(good.x, good.y + 100),
+        "labels that are no integers": Batch(good.x, good.y.float()),
+        "images of another shape": Batch(good.x[:, :2], good.y),
+        "NaN pixels": Batch(torch.full((4, *SHAPE), torch.nan), good.y),
+        "an empty batch": Batch(good.x[:0], good.y[:0]),
+    }
+    for what, batch in bad.items():
+        try:
+            learner.observe(batch)
+        except UsageError:
+            assert fingerprint(learner) == before, f"{what} changed the learner before it was refused"
+        else:
+            raise AssertionError(f"{what} was accepted")
+
+
+def _learns(make: Make) -> None:
+    learner = make()
+    task = _tasks()[0]
+    learner.begin_task(task)
+    for batch in _batches(task, n=60):
+        learner.observe(batch)
+    learner.end_task()
+    hits = torch.cat([learner.predict(batch.x) == batch.y for batch in _batches(task, n=20)])
+    assert hits.float().mean() > 0.75, f"{hits.float().mean():.0%} right on two classes that differ plainly"
+
+
+PROMISES: dict[str, Callable[[Make], None]] = {
+    "same seed, same bits": _same_seed_same_bits,
+    "another seed differs": _another_seed_differs,
+    "predict is pure": _predict_is_pure,
+    "save in mid-task and load: identical": _resumes_in_mid_task,
+    "batch left alone": _leaves_the_batch_alone,
+    "no reference to a batch survives": _keeps_no_reference,
+    "memory within capacity": _memory_within_capacity,
+    "finite loss": _finite_loss,
+    "empty memory": _empty_memory,
+    "one-sample batch": _one_sample,
+    "memory smaller than the replay batch": _memory_smaller_than_replay,
+    "grows to more classes": _grows,
+    "predicts seen classes only": _predicts_seen_classes,
+    "bad input is refused and changes nothing": _refuses_bad_input,
+    "learns": _learns,
+}

@@ -1,0 +1,97 @@
+"""Settings as frozen dataclasses: one per method, help beside the default, JSON there and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+from onepass.errors import UsageError
+
+C = TypeVar("C", bound="LearnerConfig")
+
+
+def option(default: Any, help: str, *, low: float | None = None, high: float | None = None) -> Any:
+    """A dataclass field with its help text and the closed range of its values."""
+    return field(default=default, metadata={"help": help, "low": low, "high": high})
+
+
+def unknown(kind: str, given: str, known: Iterable[str], see: str) -> UsageError:
+    """The error for a name that does not exist, with the nearest one that does."""
+    names = list(known)
+    near = difflib.get_close_matches(given.lower(), names, n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return UsageError(f"unknown {kind} {given!r}{hint} ({see}: {', '.join(names)})")
+
+
+@dataclass(frozen=True)
+class LearnerConfig:
+    """What every method has."""
+
+    lr: float = option(0.1, "learning rate of plain SGD (no momentum, no weight decay)", low=0.0)
+    scope: Literal["seen", "all"] = option("seen", "classes in the training softmax: those seen so far or all")
+
+    def __post_init__(self) -> None:
+        kinds = typing.get_type_hints(type(self))
+        for entry in dataclasses.fields(self):
+            _check(entry, kinds[entry.name], getattr(self, entry.name))
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls: type[C], values: Mapping[str, Any]) -> C:
+        names = [entry.name for entry in dataclasses.fields(cls)]
+        for name in values:
+            if name not in names:
+                raise unknown("setting", name, names, "its settings")
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class ReplayConfig(LearnerConfig):
+    """What every method with a memory has."""
+
+    memory: int = option(1000, "samples the memory can hold", low=1)
+    replay: int = option(10, "memory samples replayed in each step", low=1)
+    forward: Literal["separate", "joint"] = option(
+        "separate", "new and replayed images in two passes, each normalised by its own batch, or in one"
+    )
+
+
+def choices(kind: Any) -> tuple[str, ...]:
+    """The values of a Literal type; none for other types."""
+    return typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
+
+
+def plain(kind: Any) -> type:
+    """int for `int | None`, str for a Literal, the type itself else."""
+    if choices(kind):
+        return str
+    inner = [part for part in typing.get_args(kind) if part is not type(None)]
+    return inner[0] if inner else kind  # type: ignore[no-any-return]  # typing knows no type for types
+
+
+def _check(entry: dataclasses.Field[Any], kind: Any, value: Any) -> None:
+    name, low, high = entry.name, entry.metadata["low"], entry.metadata["high"]
+    if value is None and type(None) in typing.get_args(kind):
+        return
+    if choices(kind):
+        if value not in choices(kind):
+            raise UsageError(f"{name}={value!r}: allowed are {', '.join(choices(kind))}")
+        return
+    wanted: Any = plain(kind)
+    fits = isinstance(value, (int, float) if wanted is float else wanted)
+    if not fits or isinstance(value, bool) != (wanted is bool):
+        raise UsageError(f"{name}={value!r}: needs a value of type {wanted.__name__}")
+    if wanted is float and not math.isfinite(value):
+        raise UsageError(f"{name}={value}: must be a finite number")
+    too_low, too_high = low is not None and not value >= low, high is not None and not value <= high
+    if too_low or too_high:
+        top = "" if high is None else f" and at most {high:g}"
+        note = "; finetune is the method without a memory" if name == "memory" else ""
+        raise UsageError(f"{name}={value}: must be at least {low:g}{top}{note}")

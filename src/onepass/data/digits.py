@@ -1,0 +1,25 @@
+"""The 1,797 handwritten digits of 8x8 pixels that scikit-learn ships (UCI, Alpaydin and Kaynak, 1998; CC BY 4.0)."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+import numpy as np
+import torch
+
+from onepass.data import Dataset
+from onepass.seeds import generator
+
+TEST_SHARE = 0.2
+
+
+def load() -> Dataset:
+    """The split into training and test images is part of the data set: the same for every seed."""
+    with files("onepass.data").joinpath("digits.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        x, y = torch.from_numpy(arrays["x"]), torch.from_numpy(arrays["y"]).long()
+    rng = generator(0, "digits", "test")
+    test = torch.zeros(len(y), dtype=torch.bool)
+    for label in range(10):
+        members = torch.nonzero(y == label).flatten()
+        test[members[torch.randperm(len(members), generator=rng)[: round(TEST_SHARE * len(members))]]] = True
+    return Dataset(x[~test], y[~test], x[test], y[test], tuple("0123456789"))

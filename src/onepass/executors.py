@@ -1,0 +1,162 @@
+"""The same list of runs in this process, or side by side in worker processes.
+
+A worker is a plain `python -m onepass.worker` that speaks JSON lines: it needs no guard in the caller's script,
+unpickles nothing, and ends by itself when the caller is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from onepass import store
+from onepass.errors import RunError
+from onepass.run import Result, Run, RunConfig, run
+
+Report = Callable[[int, int, int], None]  # number of the run in the list, its steps done, its steps in all
+
+
+def cores() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run_many(
+    configs: Sequence[RunConfig],
+    out: Path,
+    *,
+    jobs: int = 0,
+    device: str = "cpu",
+    checkpoint_seconds: float = 30.0,
+    report: Report = lambda index, done, total: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> list[Result]:
+    """All results, in order. What is stored is not trained again; a failed run is named after the others are done.
+
+    When `stop` becomes true, every run in progress saves its state between two steps, and KeyboardInterrupt is raised.
+    """
+    jobs = min(jobs or cores(), len(configs))
+    threads = max(1, cores() // jobs)  # from the whole list, so that stopping and continuing never changes it
+    waiting = [i for i, config in enumerate(configs) if store.load_result(store.folder(out, config), config) is None]
+    for index in set(range(len(configs))) - set(waiting):
+        report(index, 1, 1)
+    for index in {store.key(configs[index]): index for index in waiting}.values():
+        Run(configs[index], device)  # what cannot be built is refused before anything is trained
+    options = {"device": device, "checkpoint_seconds": checkpoint_seconds}
+    if jobs == 1:
+        failures = _here(configs, waiting, out, threads, options, report, stop)
+    else:
+        failures = Pool(configs, waiting, {"out": str(out), "threads": threads, **options}, report).work(jobs, stop)
+    if failures:
+        raise RunError("\n".join([f"{len(failures)} of {len(configs)} runs failed:", *failures]))
+    return [run(config, out) for config in configs]
+
+
+def _here(
+    configs: Sequence[RunConfig],
+    waiting: list[int],
+    out: Path,
+    threads: int,
+    options: Any,
+    report: Report,
+    stop: Callable[[], bool],
+) -> list[str]:
+    failures = []
+    for index in waiting:
+        torch.set_num_threads(threads)
+
+        def progress(done: int, total: int, index: int = index) -> None:
+            report(index, done, total)
+            if stop():
+                raise KeyboardInterrupt
+
+        try:
+            run(configs[index], out, progress=progress, **options)
+        except RunError as error:
+            failures.append(str(error))
+    return failures
+
+
+class Pool:
+    """A thread per worker process: it hands over the next waiting run and passes on what the worker says."""
+
+    def __init__(self, configs: Sequence[RunConfig], waiting: list[int], options: Any, report: Report) -> None:
+        self.configs, self.waiting, self.options, self.report = configs, list(waiting), options, report
+        self.failures: list[str] = []
+        self.workers: set[subprocess.Popen[str]] = set()
+        self.stopping = False
+
+    def work(self, jobs: int, stop: Callable[[], bool]) -> list[str]:
+        threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(min(jobs, len(self.waiting)))]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            time.sleep(0.05)
+            if stop() and not self.stopping:
+                self.stopping = True
+                for worker in list(self.workers):  # each saves its state between two steps, then ends
+                    worker.send_signal(signal.SIGINT)
+        if self.stopping:
+            raise KeyboardInterrupt
+        return self.failures
+
+    def _serve(self) -> None:
+        worker: subprocess.Popen[str] | None = None
+        while self.waiting and not self.stopping:
+            try:
+                index = self.waiting.pop(0)
+            except IndexError:  # another thread took the last one
+                break
+            worker = worker or self._start()
+            if not self._ask(worker, index):
+                self.workers.discard(worker)
+                worker = None
+        if worker is not None and worker.stdin is not None:
+            worker.stdin.close()
+            worker.wait()
+
+    def _start(self) -> subprocess.Popen[str]:
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+        env["OMP_NUM_THREADS"] = str(self.options["threads"])
+        command = [sys.executable, "-m", "onepass.worker"]
+        pipe = subprocess.PIPE
+        # A session of its own: Ctrl-C reaches us alone, and we pass it on.
+        worker = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=env, start_new_session=True)
+        self.workers.add(worker)
+        return worker
+
+    def _ask(self, worker: subprocess.Popen[str], index: int) -> bool:
+        """Let the worker do one run; False if the worker was lost."""
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        config = self.configs[index]
+        try:
+            worker.stdin.write(json.dumps({"config": config.to_json(), **self.options}) + "\n")
+            worker.stdin.flush()
+            for line in worker.stdout:
+                message = json.loads(line)
+                if "done" in message:
+                    self.report(index, message["done"], message["total"])
+                    continue
+                if message["error"]:
+                    self.failures.append(message["error"])
+                return True
+        except BrokenPipeError:
+            pass
+        code = worker.wait()
+        if not self.stopping:
+            self.failures.append(
+                f"{config.method} seed {config.seed}: its worker ended with code {code} (killed? out of memory?); "
+                "the same command continues it from its last checkpoint"
+            )
+        return False

@@ -1,0 +1,248 @@
+"""The contract: four verbs that a driver calls, and the seams that a method overrides."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from onepass.batch import Batch, Task
+from onepass.config import LearnerConfig, ReplayConfig
+from onepass.errors import Diverged, UsageError
+from onepass.memory import Memory
+from onepass.net import Net
+from onepass.seeds import generator
+from onepass.views import VIEWS, decode
+
+CHUNK = 500  # images scored at once
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is to be learned: how many classes (more may come: `grow`), the images' shape, the views that suit them."""
+
+    n_classes: int
+    shape: tuple[int, int, int]
+    views: str = "none"
+    n_tasks: int | None = None
+
+
+class Learner(nn.Module):
+    """A network, a memory and a rule. Everything that changes is in `state_dict()`: it is the checkpoint."""
+
+    Config: ClassVar[type[LearnerConfig]] = LearnerConfig
+    image_dtype: ClassVar[torch.dtype] = torch.uint8
+    recipe: dict[str, Any] | None = None  # how build() made it; what save() writes down
+    columns: Tensor
+    position: Tensor
+
+    def __init__(self, net: Net, problem: Problem, config: LearnerConfig, *, seed: int) -> None:
+        super().__init__()
+        self.net = net
+        self.problem = problem
+        self.config = config
+        self.rng = generator(seed, "learner")
+        capacity, self.replay = (config.memory, config.replay) if isinstance(config, ReplayConfig) else (0, 0)
+        self.memory = Memory(capacity, problem.shape, self.image_dtype, seed=seed)
+        self.task: Task | None = None
+        self.steps = 0
+        self.seen: set[int] = set()
+        self.register_buffer("columns", torch.empty(0, dtype=torch.int64), persistent=False)
+        self.register_buffer("position", torch.empty(0, dtype=torch.int64), persistent=False)
+        self.setup()
+        self.optimizer = torch.optim.SGD(self.trainable(), lr=config.lr)
+
+    # The four verbs.
+
+    def begin_task(self, task: Task) -> None:
+        """Classes that may come from now on: from here they belong to what has been seen (C_1:t)."""
+        self.meet(task.classes)
+        self.task = task
+
+    def observe(self, batch: Batch) -> Tensor:
+        """One step on samples that will not come again. Returns the loss."""
+        self._admit(batch)
+        batch = batch.to(self.device)
+        if not self.training:
+            self.train()
+        replay = self.retrieve(batch)
+        loss = self.learn(batch, replay)
+        self.remember(batch)
+        self.steps += 1
+        return loss
+
+    def end_task(self) -> None:
+        """The task's last batch has been observed."""
+
+    def predict(self, images: Tensor) -> Tensor:
+        """The class of each image, among the classes seen so far; changes nothing in the learner."""
+        with self.predicting() as predict:
+            return predict(images)
+
+    @contextmanager
+    def predicting(self) -> Iterator[Callable[[Tensor], Tensor]]:
+        """`predict` for many calls in a row: what `scorer` prepares is prepared once."""
+        if not self.seen:
+            raise UsageError("nothing to predict yet: no class has been seen; call begin_task and observe first")
+        training = self.training
+        self.eval()
+        try:
+            with torch.inference_mode():
+                score = self.scorer()
+
+                def predict(images: Tensor) -> Tensor:
+                    self._check_images(images)
+                    chunks = [score(decode(chunk.to(self.device))) for chunk in images.split(CHUNK)]
+                    scores = torch.cat(chunks).index_select(1, self.columns)
+                    return self.columns[scores.argmax(dim=1)]
+
+                yield predict
+        finally:
+            self.train(training)
+
+    # The seams: most methods override one or two.
+
+    def setup(self) -> None:
+        """Declare further state: heads, copies, masks, memory fields. Nothing is declared later."""
+
+    def trainable(self) -> Iterator[nn.Parameter]:
+        """What the optimizer steps."""
+        return self.net.parameters()
+
+    def retrieve(self, batch: Batch) -> Batch:
+        """Which stored samples to replay beside this batch; may be none."""
+        return self.memory.sample(self.replay, self.rng)
+
+    def loss(self, batch: Batch, replay: Batch) -> Tensor:
+        raise NotImplementedError(f"{type(self).__name__} must define loss(batch, replay)")
+
+    def learn(self, batch: Batch, replay: Batch) -> Tensor:
+        """One optimizer step on `loss`."""
+        return self.step(self.loss(batch, replay))
+
+    def remember(self, batch: Batch) -> None:
+        """What of this batch to store; by default a reservoir."""
+        if self.memory.capacity:
+            self.memory.write(self.memory.reservoir(len(batch)), batch)
+
+    def scorer(self) -> Callable[[Tensor], Tensor]:
+        """A function from float images to one score per class."""
+        return self.net
+
+    # What methods build on.
+
+    @property
+    def device(self) -> torch.device:
+        return self.net.head.weight.device
+
+    def step(self, loss: Tensor) -> Tensor:
+        value = loss.item()
+        if not math.isfinite(value):
+            raise Diverged(
+                f"the loss became {value} at step {self.steps} with lr={self.config.lr:g}: try a smaller one "
+                f"(--lr {self.config.lr / 10:g}); the weights from before this step are kept"
+            )
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+    def views(self, *batches: Batch) -> list[tuple[Tensor, Tensor]]:
+        """For each batch its images followed by one view of each, with labels; views are drawn in one go."""
+        augment = VIEWS[self.problem.views]
+        if augment is None:
+            return [(decode(batch.x), batch.y) for batch in batches]
+        sizes = [len(batch) for batch in batches]
+        images = decode(torch.cat([batch.x for batch in batches]))
+        pairs = zip(images.split(sizes), augment(images, self.rng).split(sizes), batches, strict=True)
+        return [(torch.cat([x, view]), batch.y.repeat(2)) for x, view, batch in pairs]
+
+    def passes(self, function: Callable[[Tensor], Tensor], *batches: Batch, joint: bool) -> list[tuple[Tensor, Tensor]]:
+        """(function(views), labels) of every batch that is not empty, in one forward pass or in one each."""
+        views = self.views(*(batch for batch in batches if len(batch)))
+        if joint and len(views) > 1:
+            outputs = function(torch.cat([x for x, _ in views])).split([len(y) for _, y in views])
+            return [(output, y) for output, (_, y) in zip(outputs, views, strict=True)]
+        return [(function(x), y) for x, y in views]
+
+    def cross_entropy(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Mean cross-entropy over the classes in scope."""
+        if self.config.scope == "seen" and len(self.seen) < logits.shape[1]:
+            return F.cross_entropy(logits.index_select(1, self.columns), self.position[y])
+        return F.cross_entropy(logits, y)
+
+    def meet(self, classes: Iterable[int]) -> None:
+        """Count these classes as seen."""
+        new = set(classes) - self.seen
+        wrong = sorted(c for c in new if not 0 <= c < self.problem.n_classes)
+        if wrong:
+            n = self.problem.n_classes
+            raise UsageError(f"label {wrong[0]}: allowed are 0 to {n - 1}; grow({max(wrong) + 1}) makes room for more")
+        self.seen |= new
+        self._index()
+
+    def grow(self, n_classes: int) -> None:
+        """Make room for more classes; what is known about the old ones stays as it is."""
+        if n_classes < self.problem.n_classes:
+            raise UsageError(f"grow({n_classes}): the learner has {self.problem.n_classes} classes and cannot lose any")
+        self.net.grow(n_classes, self.rng)
+        self.problem = replace(self.problem, n_classes=n_classes)
+        self._index()
+
+    def _index(self) -> None:
+        self.columns = torch.tensor(sorted(self.seen), dtype=torch.int64, device=self.device)
+        self.position = torch.zeros(self.problem.n_classes, dtype=torch.int64, device=self.device)
+        self.position[self.columns] = torch.arange(len(self.seen), device=self.device)
+
+    def _check_images(self, x: Tensor) -> None:
+        if x.dim() != 4 or tuple(x.shape[1:]) != self.problem.shape:
+            needed = ", ".join(map(str, self.problem.shape))
+            raise UsageError(f"images of shape {tuple(x.shape)}: needed are (n, {needed})")
+        if x.dtype == torch.uint8:
+            return
+        if x.dtype != torch.float32:
+            raise UsageError(f"images of dtype {x.dtype}: allowed are torch.uint8 and torch.float32 in [0, 1]")
+        if x.numel():
+            low, high = (float(bound) for bound in x.aminmax())
+            if not (low >= 0 and high <= 1):  # also true of NaN
+                raise UsageError(f"float images from {low:g} to {high:g}: pixels must lie in [0, 1] and be no NaN")
+
+    def _admit(self, batch: Batch) -> None:
+        self._check_images(batch.x)
+        if batch.y.dtype != torch.int64 or batch.y.shape != batch.x.shape[:1] or not len(batch):
+            given = f"{tuple(batch.y.shape)} of {batch.y.dtype} for {len(batch.x)} images"
+            raise UsageError(f"labels {given}: needed is one torch.int64 for each image, and at least one image")
+        labels = set(batch.y.tolist())
+        if not labels <= self.seen:
+            self.meet(labels)
+
+    # Saving and loading: parameters and buffers as in any module; the rest here.
+
+    def get_extra_state(self) -> dict[str, Any]:
+        task = None if self.task is None else {"index": self.task.index, "classes": list(self.task.classes)}
+        return {
+            "steps": self.steps,
+            "seen": sorted(self.seen),
+            "task": task,
+            "rng": self.rng.get_state(),
+            "optimizer": self.optimizer.state_dict(),
+        }
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        self.steps, self.seen, task = state["steps"], set(state["seen"]), state["task"]
+        self.task = None if task is None else Task(task["index"], tuple(task["classes"]))
+        self.rng.set_state(state["rng"].cpu())
+        self.optimizer.load_state_dict(state["optimizer"])
+        self._index()
+
+    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
+        rows = len(state_dict["net.head.weight"])
+        if rows > self.problem.n_classes:
+            self.grow(rows)
+        return super().load_state_dict(state_dict, strict=strict, assign=assign)

@@ -1,0 +1,16 @@
+"""FINE-TUNE."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from onepass.batch import Batch
+from onepass.learner import Learner
+
+
+class FineTune(Learner):
+    """No memory: each batch is learned and left behind. What forgetting looks like (eq. 1)."""
+
+    def loss(self, batch: Batch, replay: Batch) -> Tensor:
+        [(logits, y)] = self.passes(self.net, batch, joint=False)
+        return self.cross_entropy(logits, y)

@@ -1,0 +1,97 @@
+"""Measures of one run as pure functions of its accuracy matrix, and of several runs as mean and interval.
+
+A matrix is a list of rows: matrix[i][j] is the accuracy on task j after task i was learned, j <= i, in [0, 1].
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+Matrix = Sequence[Sequence[float]]
+
+
+def mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def average_accuracies(matrix: Matrix) -> list[float]:
+    """A_i for every i: the mean accuracy on the tasks learned so far."""
+    return [mean(row) for row in matrix]
+
+
+def final_accuracy(matrix: Matrix) -> float:
+    """A_T: the mean accuracy on all tasks at the end."""
+    return mean(matrix[-1])
+
+
+def learning_accuracy(matrix: Matrix) -> float:
+    """The mean accuracy on each task just after it was learned."""
+    return mean([row[-1] for row in matrix])
+
+
+def new_accuracy(matrix: Matrix) -> float:
+    """At the end, on the last task."""
+    return matrix[-1][-1]
+
+
+def old_accuracy(matrix: Matrix) -> float | None:
+    """At the end, the mean over all tasks but the last; None with one task."""
+    return mean(matrix[-1][:-1]) if len(matrix) > 1 else None
+
+
+def _drops(matrix: Matrix, best: Callable[[int], float]) -> list[float]:
+    return [best(j) - last for j, last in enumerate(matrix[-1][:-1])]
+
+
+def _chaudhry2018(matrix: Matrix) -> float:
+    """Best before the last task minus last, over the old tasks (Chaudhry et al., 2018, eq. 3)."""
+    return mean(_drops(matrix, lambda j: max(row[j] for row in matrix[j:-1])))
+
+
+def _cba(matrix: Matrix) -> float:
+    """As above, but the best may be the last: never negative (Mammoth, CBA: the paper's table 2)."""
+    return mean(_drops(matrix, lambda j: max(row[j] for row in matrix[j:])))
+
+
+def _raptormai(matrix: Matrix) -> float:
+    """As `cba`, but averaged over all tasks; the last one counts as 0."""
+    return _cba(matrix) * (len(matrix) - 1) / len(matrix)
+
+
+def _avalanche(matrix: Matrix) -> float:
+    """Just after learning minus last, over the old tasks."""
+    return mean(_drops(matrix, lambda j: matrix[j][j]))
+
+
+FORGETTING: dict[str, Callable[[Matrix], float]] = {
+    "chaudhry2018": _chaudhry2018,
+    "cba": _cba,
+    "raptormai": _raptormai,
+    "avalanche": _avalanche,
+}
+
+
+def forgetting(matrix: Matrix, variant: str = "chaudhry2018") -> float | None:
+    """How much of what was once known is lost at the end; None with one task."""
+    return FORGETTING[variant](matrix) if len(matrix) > 1 else None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Mean of n values and the half-width of its 95 % Student-t interval; None where n is 1."""
+
+    mean: float
+    interval: float | None
+    n: int
+
+
+def summarise(values: Sequence[float]) -> Summary:
+    n, centre = len(values), mean(values)
+    if n < 2:
+        return Summary(centre, None, n)
+    from scipy.special import stdtrit
+
+    variance = math.fsum((value - centre) ** 2 for value in values) / (n - 1)
+    return Summary(centre, float(stdtrit(n - 1, 0.975)) * math.sqrt(variance / n), n)

@@ -1,0 +1,57 @@
+"""What a person sees while runs go on: bars on a terminal, a line per finished run elsewhere. All on stderr."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Sequence
+from types import FrameType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+
+class Display:
+    """Reports of many runs. While it is open, the first Ctrl-C asks the runs to stop between two steps."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+        self.console = Console(stderr=True)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self.progress = Progress(*columns, console=self.console, disable=not self.console.is_terminal, transient=True)
+        self.all = self.progress.add_task("all runs", total=len(names))
+        self.rows: dict[int, TaskID] = {}
+        self.finished: set[int] = set()
+        self.interrupted = False
+        self.lock = threading.Lock()
+
+    def __enter__(self) -> Display:
+        self.progress.start()
+        self.before = signal.signal(signal.SIGINT, self._interrupt)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        signal.signal(signal.SIGINT, self.before)
+        self.progress.stop()
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, self.before)  # a second Ctrl-C stops at once
+        self.interrupted = True
+
+    def stop(self) -> bool:
+        return self.interrupted
+
+    def report(self, index: int, done: int, total: int) -> None:
+        """Run `index` has done so many of its steps."""
+        with self.lock:
+            if done < total:
+                if index not in self.rows:
+                    self.rows[index] = self.progress.add_task(f"  {self.names[index]}", total=total)
+                self.progress.update(self.rows[index], completed=done)
+            elif index not in self.finished:
+                self.finished.add(index)
+                if index in self.rows:
+                    self.progress.remove_task(self.rows.pop(index))
+                self.progress.update(self.all, completed=len(self.finished))
+                if not self.console.is_terminal:
+                    self.console.print(f"{self.names[index]}: done ({len(self.finished)} of {len(self.names)})")

@@ -1,0 +1,139 @@
+"""Results as a table and a picture. Reads results only; never trains."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onepass import metrics
+from onepass.checkpoint import atomic, write_text
+from onepass.methods import METHODS
+from onepass.metrics import Summary, summarise
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from onepass.run import Result
+
+COLUMNS: dict[str, tuple[str, Callable[[metrics.Matrix], float | None]]] = {
+    "final_accuracy": ("final accuracy %", metrics.final_accuracy),
+    "forgetting": ("forgetting %", metrics.forgetting),
+    "learning_accuracy": ("just after learning %", metrics.learning_accuracy),
+}
+NOTE = "mean ± 95 % Student-t interval over runs; forgetting as in Chaudhry et al. 2018"
+
+
+def by_method(results: Sequence[Result]) -> dict[str, list[Result]]:
+    groups: dict[str, list[Result]] = {}
+    for result in results:
+        groups.setdefault(result.config.method, []).append(result)
+    return groups
+
+
+def summary(results: Sequence[Result]) -> dict[str, dict[str, Summary | None]]:
+    """For each method and column the mean, interval and n; None where a measure does not exist (one task)."""
+    rows: dict[str, dict[str, Summary | None]] = {}
+    for method, group in by_method(results).items():
+        rows[method] = {}
+        for name, (_, measure) in COLUMNS.items():
+            values = [value for result in group if (value := measure(result.accuracy_matrix)) is not None]
+            rows[method][name] = summarise(values) if values else None
+    return rows
+
+
+def document(results: Sequence[Result]) -> dict[str, Any]:
+    """The one JSON document of `--json`. Accuracies are fractions."""
+    rows = {
+        method: {name: None if cell is None else vars(cell) for name, cell in columns.items()}
+        for method, columns in summary(results).items()
+    }
+    return {"runs": [result.to_json() for result in results], "summary": rows, "forgetting_variant": "chaudhry2018"}
+
+
+def title(method: str) -> str:
+    return METHODS[method].title if method in METHODS else method
+
+
+def cell(value: Summary | None) -> str:
+    if value is None:
+        return "n/a"
+    interval = "n/a" if value.interval is None else f"{100 * value.interval:.1f}"
+    return f"{100 * value.mean:.1f} ± {interval}"
+
+
+def lines(results: Sequence[Result]) -> list[list[str]]:
+    """Header and rows of the table, as text."""
+    rows = [["method", *(heading for heading, _ in COLUMNS.values()), "runs"]]
+    counts = {method: len(group) for method, group in by_method(results).items()}
+    for method, columns in summary(results).items():
+        rows.append([title(method), *(cell(value) for value in columns.values()), str(counts[method])])
+    return rows
+
+
+def caption(results: Sequence[Result]) -> str:
+    config = results[0].config
+    sizes = sorted({getattr(result.config.settings, "memory", 0) for result in results} - {0})
+    memory = f", memory {'/'.join(map(str, sizes))}" if sizes else ""
+    return f"{config.stream}, {len(results[0].accuracy_matrix)} tasks, {config.net}{memory}"
+
+
+def markdown(results: Sequence[Result]) -> str:
+    header, *rows = lines(results)
+    rule = ["---", *("---:" for _ in header[1:])]
+    table = "\n".join("| " + " | ".join(row) + " |" for row in [header, rule, *rows])
+    return f"{caption(results)}\n\n{table}\n\n{NOTE}\n"
+
+
+def table(results: Sequence[Result]) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    header, *rows = lines(results)
+    left: Any = {"title_justify": "left", "caption_justify": "left"}
+    shown = Table(title=caption(results), caption=NOTE, box=box.SIMPLE_HEAD, **left)
+    for number, heading in enumerate(header):
+        shown.add_column(heading, justify="right" if number else "left", no_wrap=True)
+    for row in rows:
+        shown.add_row(*row)
+    return shown
+
+
+def picture(results: Sequence[Result], path: Path) -> None:
+    """Accuracy on the tasks learned so far, after each task, with its 95 % interval."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.2), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    for method, group in by_method(results).items():
+        after = zip(*(metrics.average_accuracies(result.accuracy_matrix) for result in group), strict=True)
+        points = [summarise(values) for values in after]
+        tasks = range(1, len(points) + 1)
+        means = [100 * point.mean for point in points]
+        axes.plot(tasks, means, marker="o", label=f"{title(method)}  {means[-1]:.1f}")
+        spread = [100 * (point.interval or 0) for point in points]
+        low, high = zip(*((m - s, m + s) for m, s in zip(means, spread, strict=True)), strict=True)
+        axes.fill_between(tasks, low, high, alpha=0.15, linewidth=0)
+    axes.set(xlabel="tasks learned", ylabel="accuracy on all of them so far, %", ylim=(0, 102), xticks=list(tasks))
+    axes.set_title(f"{caption(results)}; n = {len(group)}, 95 % intervals", fontsize="medium", loc="left")
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="lower left", title="after the last task")
+    image = io.BytesIO()
+    figure.savefig(image, format="png")
+
+    def write(temporary: Path) -> None:
+        temporary.write_bytes(image.getvalue())
+
+    atomic(path, write)
+
+
+def write(results: Sequence[Result], out: Path) -> tuple[Path, Path]:
+    """The table as Markdown and the picture, named after the stream."""
+    paths = out / f"{results[0].config.stream}.md", out / f"{results[0].config.stream}.png"
+    write_text(paths[0], markdown(results))
+    picture(results, paths[1])
+    return paths

@@ -1,0 +1,248 @@
+"""One run: a learner meets a stream once. The loop knows no method's name."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from onepass import metrics, store
+from onepass.build import build, save
+from onepass.checkpoint import load_state, load_tree, save_tree
+from onepass.config import LearnerConfig, unknown
+from onepass.data import Dataset
+from onepass.errors import BadCheckpoint, Diverged, UsageError
+from onepass.learner import CHUNK, Learner, Problem
+from onepass.methods import method_class
+from onepass.net import NETS
+from onepass.stream import TaskData, batches, class_incremental, find_stream, load, n_batches
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """All that decides a run's numbers. `settings` are the method's own, as its config or as a mapping."""
+
+    method: str
+    stream: str = "digits"
+    seed: int = 0
+    net: str = ""
+    batch: int = 10
+    settings: LearnerConfig | Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        config_class = method_class(self.method).Config
+        if isinstance(self.settings, Mapping):
+            object.__setattr__(self, "settings", config_class.from_json(self.settings))
+        if type(self.settings) is not config_class:
+            raise UsageError(f"settings of {type(self.settings).__name__}: {self.method} needs its own Config")
+        object.__setattr__(self, "net", self.net or find_stream(self.stream).net)
+        if self.net not in NETS:
+            raise unknown("net", self.net, NETS, "allowed")
+        if self.batch < 1:
+            raise UsageError(f"batch={self.batch}: must be at least 1")
+        if self.seed < 0:
+            raise UsageError(f"seed={self.seed}: must be at least 0")
+
+    @property
+    def learner_config(self) -> LearnerConfig:
+        assert isinstance(self.settings, LearnerConfig)
+        return self.settings
+
+    def to_json(self) -> dict[str, Any]:
+        settings = self.learner_config.to_json()
+        return {
+            "method": self.method,
+            "stream": self.stream,
+            "seed": self.seed,
+            "net": self.net,
+            "batch": self.batch,
+            "settings": settings,
+        }
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run measured. accuracy_matrix[i][j]: accuracy on task j after task i, in [0, 1]."""
+
+    config: RunConfig
+    accuracy_matrix: list[list[float]]
+    steps: int
+    seconds: float
+    host: dict[str, Any]
+
+    @property
+    def final_accuracy(self) -> float:
+        return metrics.final_accuracy(self.accuracy_matrix)
+
+    @property
+    def forgetting(self) -> float | None:
+        return metrics.forgetting(self.accuracy_matrix)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "method": self.config.method,
+            "stream": self.config.stream,
+            "seed": self.config.seed,
+            "final_accuracy": self.final_accuracy,
+            "forgetting": self.forgetting,
+            "forgetting_variant": "chaudhry2018",
+            "accuracy_matrix": self.accuracy_matrix,
+            "steps": self.steps,
+            "seconds": self.seconds,
+            "config": self.config.to_json(),
+            "host": self.host,
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Result:
+        config = RunConfig(**values["config"])
+        return cls(config, values["accuracy_matrix"], values["steps"], values["seconds"], values["host"])
+
+
+def host_facts(device: str) -> dict[str, Any]:
+    """Bits are promised to be the same for the same versions, device and threads."""
+    return {
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "device": device,
+        "threads": torch.get_num_threads(),
+    }
+
+
+class Run:
+    """A run in progress: what it is made of, where it stands, and how it is saved and continued."""
+
+    def __init__(self, config: RunConfig, device: str = "cpu") -> None:
+        _prepare(device)
+        stream = find_stream(config.stream)
+        self.config = config
+        self.device = device
+        self.data: Dataset = load(config.stream)
+        self.tasks: list[TaskData] = class_incremental(self.data, stream.n_tasks, seed=config.seed)
+        shape = tuple(self.data.x.shape[1:])
+        problem = Problem(len(self.data.classes), shape, stream.views, stream.n_tasks)  # type: ignore[arg-type]  # 3 sizes
+        self.learner: Learner = build(config.method, problem, config.learner_config, net=config.net, seed=config.seed)
+        self.learner.to(device)
+        self.matrix: list[list[float]] = []
+        self.batch = -1  # the batch of the current task that comes next; -1: the task has not begun
+        self.seconds = 0.0
+
+    @property
+    def total(self) -> int:
+        return sum(n_batches(task, self.config.batch) for task in self.tasks)
+
+    def save(self, path: Path) -> None:
+        tree = {
+            "config": self.config.to_json(),
+            "threads": torch.get_num_threads(),
+            "matrix": self.matrix,
+            "batch": self.batch,
+            "seconds": self.seconds,
+            "learner": self.learner.state_dict(),
+        }
+        save_tree(path, tree)
+
+    def restore(self, path: Path) -> None:
+        tree = load_tree(path)
+        if not isinstance(tree, dict) or tree.get("config") != self.config.to_json():
+            raise BadCheckpoint(f"{path} belongs to another run")
+        torch.set_num_threads(tree["threads"])  # sums over another number of threads would end in other bits
+        load_state(self.learner, tree["learner"], path)
+        self.matrix, self.batch, self.seconds = tree["matrix"], tree["batch"], tree["seconds"]
+
+    def advance(self, after_step: Callable[[], None]) -> None:
+        """Learn to the end of the stream from wherever the run stands."""
+        for task in self.tasks[len(self.matrix) :]:
+            if self.batch < 0:
+                self.learner.begin_task(task.info)
+                self.batch = 0
+            for batch in batches(self.data, task, self.config.batch, seed=self.config.seed, start=self.batch):
+                begin = time.perf_counter()
+                self.learner.observe(batch)
+                self.seconds += time.perf_counter() - begin
+                self.batch += 1
+                after_step()
+            self.learner.end_task()
+            self.matrix.append(accuracy_by_task(self.learner, self.data, self.tasks[: task.info.index + 1]))
+            self.batch = -1
+
+
+def accuracy_by_task(learner: Learner, data: Dataset, tasks: list[TaskData]) -> list[float]:
+    with learner.predicting() as predict:
+        hits = [
+            torch.cat([predict(data.x_test[rows]).cpu() == data.y_test[rows] for rows in task.test.split(CHUNK)])
+            for task in tasks
+        ]
+    return [hit.double().mean().item() for hit in hits]
+
+
+def run(
+    config: RunConfig,
+    out: Path | str | None = None,
+    *,
+    device: str = "cpu",
+    checkpoint_seconds: float = 30.0,
+    progress: Progress = lambda done, total: None,
+) -> Result:
+    """Train and measure. With `out`, the result is stored there, found again, and a stopped run continues."""
+    place = None if out is None else store.folder(Path(out), config)
+    if place is not None and (stored := store.load_result(place, config)) is not None:
+        return stored
+    state = Run(config, device)
+    checkpoint = None if place is None else place / "checkpoint.safetensors"
+    if checkpoint is not None and checkpoint.exists():
+        try:
+            state.restore(checkpoint)
+        except BadCheckpoint as error:
+            print(f"{error}; this run starts again from the beginning", file=sys.stderr)
+            state = Run(config, device)
+    saved = time.monotonic()
+
+    def after_step() -> None:
+        nonlocal saved
+        try:
+            progress(state.learner.steps, state.total)
+        except KeyboardInterrupt:  # asked to stop between two steps, where the state is whole
+            if checkpoint is not None:
+                state.save(checkpoint)
+            raise
+        if checkpoint is not None and time.monotonic() - saved >= checkpoint_seconds:
+            state.save(checkpoint)
+            saved = time.monotonic()
+
+    try:
+        state.advance(after_step)
+    except Diverged as error:
+        where = f"{config.method} on {config.stream}, seed {config.seed}, task {len(state.matrix)}"
+        if place is None:
+            raise Diverged(f"{where}: {error}") from None
+        save(state.learner, place / "diverged.safetensors")
+        raise Diverged(f"{where}: {error} in {place / 'diverged.safetensors'}") from None
+    result = Result(config, state.matrix, state.learner.steps, state.seconds, host_facts(device))
+    if place is not None and checkpoint is not None:
+        store.save_result(place, result)
+        checkpoint.unlink(missing_ok=True)
+    return result
+
+
+def _prepare(device: str) -> None:
+    try:
+        kind = torch.device(device).type
+    except RuntimeError as error:
+        raise UsageError(f"unknown device {device!r}: give cpu, cuda or cuda:N") from error
+    if kind == "cuda":
+        if not torch.cuda.is_available():
+            raise UsageError(f"device {device!r}: torch finds no CUDA here; use --device cpu")
+        torch.backends.cudnn.benchmark = False
+        torch.backends.cudnn.deterministic = True
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
