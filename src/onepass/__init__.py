@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from onepass.batch import Batch, Task
-    from onepass.build import build, load, save
     from onepass.checks import check_learner
     from onepass.config import LearnerConfig, ReplayConfig, option
     from onepass.executors import run_many
+    from onepass.factory import build, load, save
     from onepass.learner import Learner, Problem
     from onepass.memory import Memory
     from onepass.methods import METHODS
     from onepass.metrics import summarise
     from onepass.net import Net
-    from onepass.run import Result, RunConfig, run
+    from onepass.runner import Result, RunConfig, run
     from onepass.stream import STREAMS
 
 __version__ = "0.1.0"
@@ -24,9 +24,9 @@ __version__ = "0.1.0"
 _HOME = {
     "Batch": "batch",
     "Task": "batch",
-    "build": "build",
-    "load": "build",
-    "save": "build",
+    "build": "factory",
+    "load": "factory",
+    "save": "factory",
     "check_learner": "checks",
     "LearnerConfig": "config",
     "ReplayConfig": "config",
@@ -38,9 +38,9 @@ _HOME = {
     "METHODS": "methods",
     "summarise": "metrics",
     "Net": "net",
-    "Result": "run",
-    "RunConfig": "run",
-    "run": "run",
+    "Result": "runner",
+    "RunConfig": "runner",
+    "run": "runner",
     "STREAMS": "stream",
 }
 
@@ -72,7 +72,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'onepass' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"onepass.{_HOME[name]}"), name)
-    globals()[name] = value  # `run` and `build` are also modules: the function is what a user means
+    globals()[name] = value
     return value
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import tempfile
@@ -83,6 +84,16 @@ def flatten(value: Any, tensors: dict[str, Tensor]) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise TypeError(f"a checkpoint cannot hold {type(value).__name__}: use tensors, numbers, strings, lists and dicts")
+
+
+def fingerprint(tree: Any) -> str:
+    """A hash of every number in a tree: equal states, equal fingerprints."""
+    tensors: dict[str, Tensor] = {}
+    digest = hashlib.sha256(json.dumps(flatten(tree, tensors)).encode())
+    for value in tensors.values():
+        digest.update(f"{value.dtype}{tuple(value.shape)}".encode())
+        digest.update(value.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def _shared(value: Tensor, tensors: dict[str, Tensor]) -> bool:

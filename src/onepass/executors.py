@@ -21,7 +21,7 @@ import torch
 
 from onepass import store
 from onepass.errors import RunError
-from onepass.run import Result, Run, RunConfig, run
+from onepass.runner import Result, Run, RunConfig, run
 
 Report = Callable[[int, int, int], None]  # number of the run in the list, its steps done, its steps in all
 

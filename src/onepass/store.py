@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from onepass.checkpoint import write_text
 
 if TYPE_CHECKING:
-    from onepass.run import Result, RunConfig
+    from onepass.runner import Result, RunConfig
 
 
 def key(config: RunConfig) -> str:
@@ -31,7 +31,7 @@ def save_result(path: Path, result: Result) -> None:
 
 def load_result(path: Path, config: RunConfig) -> Result | None:
     """The stored result, or None if there is none that can be trusted; a damaged one is named on stderr."""
-    from onepass.run import Result
+    from onepass.runner import Result
 
     file = path / "result.json"
     try:

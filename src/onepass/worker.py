@@ -26,7 +26,7 @@ def main() -> None:
 
     import torch
 
-    from onepass.run import RunConfig, run
+    from onepass.runner import RunConfig, run
 
     said = 0.0
 

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 
 from onepass import metrics, store
-from onepass.build import build, save
-from onepass.checkpoint import load_state, load_tree, save_tree
+from onepass.checkpoint import fingerprint, load_state, load_tree, save_tree
 from onepass.config import LearnerConfig, unknown
 from onepass.data import Dataset
 from onepass.errors import BadCheckpoint, Diverged, UsageError
+from onepass.factory import build, save
 from onepass.learner import CHUNK, Learner, Problem
 from onepass.methods import method_class
 from onepass.net import NETS
@@ -77,6 +77,7 @@ class Result:
     accuracy_matrix: list[list[float]]
     steps: int
     seconds: float
+    fingerprint: str  # of the learner's final state: equal bits, equal fingerprints
     host: dict[str, Any]
 
     @property
@@ -99,13 +100,15 @@ class Result:
             "steps": self.steps,
             "seconds": self.seconds,
             "config": self.config.to_json(),
+            "fingerprint": self.fingerprint,
             "host": self.host,
         }
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Result:
         config = RunConfig(**values["config"])
-        return cls(config, values["accuracy_matrix"], values["steps"], values["seconds"], values["host"])
+        names = ("accuracy_matrix", "steps", "seconds", "fingerprint", "host")
+        return cls(config, *(values[name] for name in names))
 
 
 def host_facts(device: str) -> dict[str, Any]:
@@ -228,7 +231,9 @@ def run(
             raise Diverged(f"{where}: {error}") from None
         save(state.learner, place / "diverged.safetensors")
         raise Diverged(f"{where}: {error} in {place / 'diverged.safetensors'}") from None
-    result = Result(config, state.matrix, state.learner.steps, state.seconds, host_facts(device))
+    learner = state.learner
+    bits = fingerprint(learner.state_dict())
+    result = Result(config, state.matrix, learner.steps, state.seconds, bits, host_facts(device))
     if place is not None and checkpoint is not None:
         store.save_result(place, result)
         checkpoint.unlink(missing_ok=True)

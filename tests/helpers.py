@@ -1,0 +1,114 @@
+"""Small parts that several test files build with: networks without surprises, batches, learners, copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from onepass.batch import Batch
+from onepass.learner import Learner, Problem
+from onepass.net import Net
+
+SHAPE = (1, 4, 4)
+PIXELS = 16
+
+
+def rng(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def some_images(n: int, shape: tuple[int, ...] = SHAPE, seed: int = 0) -> Tensor:
+    return torch.randint(256, (n, *shape), dtype=torch.uint8, generator=rng(seed))
+
+
+def some_batch(n: int, classes: Sequence[int], seed: int = 0, shape: tuple[int, ...] = SHAPE) -> Batch:
+    """Random bytes with random labels among the classes."""
+    chosen = torch.randint(len(classes), (n,), generator=rng(seed + 1_000_000))
+    return Batch(some_images(n, shape, seed), torch.tensor(classes)[chosen])
+
+
+def pixel_net(n_classes: int, seed: int = 0) -> Net:
+    """The pixels are the features: a linear classifier."""
+    return _net([nn.Flatten()], PIXELS, n_classes, seed)
+
+
+def plain_net(width: int, n_classes: int, seed: int = 0) -> Net:
+    """One hidden layer without batch-norm: each image is alone in it. Every unit is on for about half of the images."""
+    hidden = nn.Linear(PIXELS, width)
+    net = _net([nn.Flatten(), hidden, nn.ReLU()], width, n_classes, seed)
+    with torch.no_grad():
+        hidden.weight.mul_(3)
+        hidden.bias.copy_(0.2 - hidden.weight.sum(dim=1) / 2)
+    return net
+
+
+def normed_net(width: int, n_classes: int, seed: int = 0) -> Net:
+    """One hidden layer with batch-norm: which images share a pass matters."""
+    return _net([nn.Flatten(), nn.Linear(PIXELS, width), nn.BatchNorm1d(width), nn.ReLU()], width, n_classes, seed)
+
+
+def _net(layers: list[nn.Module], width: int, n_classes: int, seed: int) -> Net:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for layer in layers:
+            if isinstance(layer, nn.Linear):
+                layer.reset_parameters()
+        return Net(nn.Sequential(*layers), width, n_classes)
+
+
+def make(
+    cls: type[Learner], net: Net, *, views: str = "none", n_tasks: int | None = 3, seed: int = 0, **settings: Any
+) -> Learner:
+    problem = Problem(net.head.out_features, SHAPE, views, n_tasks)
+    return cls(net, problem, cls.Config(**settings), seed=seed)
+
+
+def no_replay(learner: Learner) -> Batch:
+    return learner.memory.read(torch.empty(0, dtype=torch.int64))
+
+
+def gradients(learner: Learner, loss: Tensor) -> dict[str, Tensor]:
+    """The gradient of the loss for every parameter of the network; zero where it has none."""
+    named = dict(learner.net.named_parameters())
+    found = torch.autograd.grad(loss, list(named.values()), allow_unused=True, retain_graph=True)
+    return {n: torch.zeros_like(p) if g is None else g for (n, p), g in zip(named.items(), found, strict=True)}
+
+
+def copied(net: nn.Module) -> dict[str, Tensor]:
+    """Weights and batch-norm statistics as they are now."""
+    return {name: value.detach().clone() for name, value in net.state_dict().items()}
+
+
+def state_of(value: Any) -> Any:
+    """All that a learner's state holds, as something that can be compared with ==."""
+    if isinstance(value, nn.Module):
+        return state_of(value.state_dict())
+    if isinstance(value, Tensor):
+        return str(value.dtype), tuple(value.shape), value.detach().contiguous().numpy().tobytes()
+    if isinstance(value, Mapping):
+        return {name: state_of(entry) for name, entry in value.items()}
+    return [state_of(entry) for entry in value] if isinstance(value, (list, tuple)) else value
+
+
+def assert_same_bits(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
+    assert ours.keys() == theirs.keys()
+    different = [name for name, value in ours.items() if not torch.equal(value, theirs[name])]
+    assert not different, f"these differ: {different}"
+
+
+def assert_close(ours: dict[str, Tensor], theirs: dict[str, Tensor], **tolerance: float) -> None:
+    torch.testing.assert_close(ours, theirs, **tolerance)
+
+
+def chosen(mask: Tensor) -> list[int]:
+    """The indices at which a 0/1 vector is 1."""
+    assert set(mask.tolist()) <= {0.0, 1.0}
+    return mask.nonzero().flatten().tolist()
+
+
+def observe_all(learner: Learner, batches: Iterable[Batch]) -> None:
+    for batch in batches:
+        learner.observe(batch)

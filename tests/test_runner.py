@@ -1,0 +1,240 @@
+"""Runs: measured, stored, found again, continued."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import onepass
+from onepass import store
+from onepass.errors import Diverged, RunError, UsageError
+from onepass.executors import run_many
+from onepass.runner import Progress, Result, Run, RunConfig, accuracy_by_task, run
+
+QUICK = {"memory": 30}
+
+
+def test_a_run_measures_every_task_after_every_task() -> None:
+    result = run(RunConfig("er", settings=QUICK))
+    assert [len(row) for row in result.accuracy_matrix] == [1, 2, 3, 4, 5]
+    assert all(0 <= value <= 1 for row in result.accuracy_matrix for value in row)
+    assert result.steps == 145
+    assert result.final_accuracy == sum(result.accuracy_matrix[-1]) / 5
+
+
+def test_accuracy_is_counted_on_each_tasks_own_test_images() -> None:
+    state = Run(RunConfig("finetune"))
+    state.learner.meet(range(10))
+    found = accuracy_by_task(state.learner, state.data, state.tasks)
+    for task, accuracy in zip(state.tasks, found, strict=True):
+        labels = state.data.y_test[task.test]
+        assert set(labels.tolist()) == set(task.info.classes)
+        predicted = state.learner.predict(state.data.x_test[task.test])
+        assert accuracy == sum(int(p == y) for p, y in zip(predicted, labels, strict=True)) / len(labels)
+
+
+def test_same_config_same_bits_and_another_seed_other_bits() -> None:
+    first, again, other = (run(RunConfig("er-fsl", seed=seed, settings=QUICK)) for seed in (0, 0, 1))
+    assert first.fingerprint == again.fingerprint
+    assert first.accuracy_matrix == again.accuracy_matrix
+    assert first.fingerprint != other.fingerprint
+
+
+def test_every_method_meets_the_same_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    met: dict[str, list[list[int]]] = {}
+    observe = onepass.Learner.observe
+    for method in onepass.METHODS:
+        rows = met[method] = []
+
+        def watch(self: onepass.Learner, batch: onepass.Batch, rows: list[list[int]] = rows) -> torch.Tensor:
+            rows.append(batch.x.sum((1, 2, 3)).tolist())
+            return observe(self, batch)
+
+        monkeypatch.setattr(onepass.Learner, "observe", watch)
+        run(RunConfig(method, seed=3))
+    assert len({json.dumps(rows) for rows in met.values()}) == 1
+    assert sum(len(rows) for rows in met["er"]) == 1438
+
+
+def test_a_stored_run_is_not_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = RunConfig("er", settings=QUICK)
+    first = run(config, tmp_path)
+    monkeypatch.setattr(Run, "advance", lambda *_: pytest.fail("trained again"))
+    assert run(config, tmp_path) == first
+    assert run_many([config], tmp_path) == [first]
+
+
+def test_a_result_survives_json() -> None:
+    result = run(RunConfig("er-fsl", settings={**QUICK, "gamma": 0.5}))
+    assert Result.from_json(json.loads(json.dumps(result.to_json()))) == result
+
+
+def test_the_store_tells_settings_apart_but_not_spellings(tmp_path: Path) -> None:
+    same = RunConfig("er", settings={"memory": 1000}), RunConfig("er", net="small-cnn", settings={})
+    assert store.folder(tmp_path, same[0]) == store.folder(tmp_path, same[1])
+    other = RunConfig("er", settings={"memory": 999}), RunConfig("er", batch=11), RunConfig("er", seed=1)
+    assert len({store.folder(tmp_path, config) for config in (same[0], *other)}) == 4
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"config": {"method": "er"}}'])
+def test_a_damaged_result_is_named_and_trained_again(
+    damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = RunConfig("finetune")
+    first = run(config, tmp_path)
+    file = store.folder(tmp_path, config) / "result.json"
+    file.write_text(damage)
+    again = run(config, tmp_path)
+    assert str(file) in capsys.readouterr().err
+    assert (again.fingerprint, again.accuracy_matrix) == (first.fingerprint, first.accuracy_matrix)
+    assert json.loads(file.read_text())["fingerprint"] == first.fingerprint
+
+
+def test_a_result_of_another_config_is_not_believed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, two = RunConfig("finetune", seed=1), RunConfig("finetune", seed=2)
+    store.save_result(store.folder(tmp_path, two), run(one))
+    assert run(two, tmp_path).config == two
+    assert "another config" in capsys.readouterr().err
+
+
+def stop_at(step: int) -> Progress:
+    def progress(done: int, total: int) -> None:
+        if done == step:
+            raise KeyboardInterrupt
+
+    return progress
+
+
+@pytest.mark.parametrize("step", [1, 29, 30, 100, 145])
+def test_stopped_at_a_step_and_continued_ends_with_the_same_bits(step: int, tmp_path: Path) -> None:
+    config = RunConfig("er-fsl", settings=QUICK)
+    with pytest.raises(KeyboardInterrupt):
+        run(config, tmp_path, progress=stop_at(step))
+    steps: list[int] = []
+    result = run(config, tmp_path, progress=lambda done, total: steps.append(done))
+    assert steps[:1] == ([step + 1] if step < 145 else [])
+    assert result.fingerprint == run(config).fingerprint
+
+
+def test_a_checkpoint_remembers_the_number_of_threads(tmp_path: Path) -> None:
+    """Other threads, other sums, other bits: a continued run goes on as it began."""
+    config, before = RunConfig("er", settings=QUICK), torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        with pytest.raises(KeyboardInterrupt):
+            run(config, tmp_path, progress=stop_at(2))
+        torch.set_num_threads(1)
+        Run(config).restore(store.folder(tmp_path, config) / "checkpoint.safetensors")
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_damaged_checkpoint_is_named_and_the_run_starts_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = RunConfig("er", settings=QUICK)
+    with pytest.raises(KeyboardInterrupt):
+        run(config, tmp_path, progress=stop_at(20))
+    file = store.folder(tmp_path, config) / "checkpoint.safetensors"
+    file.write_bytes(file.read_bytes()[:1000])
+    assert run(config, tmp_path).fingerprint == run(config).fingerprint
+    assert f"{file} is damaged" in capsys.readouterr().err
+
+
+def test_a_diverged_run_says_where_and_what_to_change_and_keeps_the_learner(tmp_path: Path) -> None:
+    config = RunConfig("er", settings={**QUICK, "lr": 1e20})
+    with pytest.raises(
+        Diverged, match=r"er on digits, seed 0, task 0: the loss became .* at step \d+ with lr=1e\+20"
+    ) as e:
+        run(config, tmp_path)
+    assert "--lr 1e+19" in str(e.value)
+    file = store.folder(tmp_path, config) / "diverged.safetensors"
+    assert str(file) in str(e.value)
+    assert all(value.isfinite().all() for value in onepass.load(file).net.parameters())
+
+
+def test_one_failed_run_does_not_stop_the_others(tmp_path: Path) -> None:
+    bad, good = RunConfig("er", settings={**QUICK, "lr": 1e20}), RunConfig("finetune")
+    with pytest.raises(RunError, match="1 of 2 runs failed"):
+        run_many([bad, good], tmp_path, jobs=2)
+    assert store.load_result(store.folder(tmp_path, good), good) is not None
+
+
+def test_side_by_side_and_one_after_the_other_agree_for_the_same_threads(tmp_path: Path) -> None:
+    configs = [RunConfig("er", seed=seed, settings=QUICK) for seed in (0, 1)]
+    beside = run_many(configs, tmp_path, jobs=2)
+    torch.set_num_threads(beside[0].host["threads"])
+    assert [result.fingerprint for result in beside] == [run(config).fingerprint for config in configs]
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"method": "erfsl"}, "unknown method 'erfsl'; did you mean 'er-fsl'?"),
+        ({"stream": "digit"}, "unknown stream 'digit'; did you mean 'digits'?"),
+        ({"net": "resnet-18"}, "unknown net 'resnet-18'; did you mean 'resnet18'?"),
+        ({"batch": 0}, "batch=0: must be at least 1"),
+        ({"seed": -1}, "seed=-1: must be at least 0"),
+        ({"settings": {"memory": 0}}, "memory=0: must be at least 1; finetune is the method without a memory"),
+        ({"settings": {"memry": 5}}, "unknown setting 'memry'; did you mean 'memory'?"),
+        ({"settings": {"lr": float("nan")}}, "lr=nan: must be a finite number"),
+        ({"settings": onepass.LearnerConfig()}, "settings of LearnerConfig: er needs its own Config"),
+    ],
+)
+def test_an_impossible_config_is_refused_when_it_is_made(change: dict[str, object], complaint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        RunConfig(**{"method": "er", **change})  # type: ignore[arg-type]
+    assert complaint in str(caught.value)
+
+
+def test_a_killed_worker_is_named_and_its_run_continues(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "onepass.cli", "run", "er", "--runs", "2", "--jobs", "2", "--memory", "30"]
+    command += ["--out", str(tmp_path), "--checkpoint-seconds", "0.1"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    while not (found := list(tmp_path.rglob("checkpoint.safetensors"))):
+        assert process.poll() is None
+        time.sleep(0.01)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    if not children:  # started by a thread: listed under that thread
+        tasks = Path(f"/proc/{process.pid}/task").iterdir()
+        children = [pid for task in tasks for pid in (task / "children").read_text().split()]
+    os.kill(int(children[0]), signal.SIGKILL)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "its worker ended with code -9" in err
+    assert found
+    assert subprocess.run(command, capture_output=True, timeout=120).returncode == 0
+
+
+def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "onepass.cli", "run", "er", "--runs", "2", "--jobs", "2", "--memory", "30"]
+    command += ["--out", str(tmp_path), "--checkpoint-seconds", "0.1"]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    while not list(tmp_path.rglob("checkpoint.safetensors")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    tasks = Path(f"/proc/{process.pid}/task").iterdir()
+    workers = [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
+    assert len(workers) == 2
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 30
+    while any(Path(f"/proc/{pid}").exists() and "Z" not in state(pid) for pid in workers):
+        assert time.monotonic() < deadline, "workers outlive their parent"
+        time.sleep(0.05)
+
+
+def state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return "Z"
