@@ -343,9 +343,7 @@ def at_the_edge(net: Net) -> Learner:
 def test_a_step_whose_loss_is_no_number_is_refused_and_leaves_the_weights_as_they_were() -> None:
     learner = at_the_edge(plain_net(8, 4))
     before = copied(learner.net)
-    message = (
-        r"the loss became (nan|inf) at step 1 with lr=0\.1: try a smaller one \(--lr 0\.01\); the weights from before"
-    )
+    message = r"at step 1 the loss is (nan|inf) .* lr=0\.1: try a smaller one \(--lr 0\.01\); the learner from before"
     with pytest.raises(Diverged, match=message):
         learner.observe(some_batch(6, (0, 1, 2, 3), seed=1))
     assert_same_bits(copied(learner.net), before)

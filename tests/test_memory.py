@@ -341,12 +341,12 @@ def test_further_fields_are_loaded_too_and_others_are_refused() -> None:
     saved.write(saved.reservoir(2), batch)
     loaded.load_state_dict(saved.state_dict())
     assert loaded.read(torch.arange(2)).extra["score"].tolist() == [0.5, -0.25]
-    with pytest.raises(ValueError, match="does not fit capacity 3"):
+    with pytest.raises(ValueError, match="does not fit one of capacity 3"):
         memory_of(3).load_state_dict(saved.state_dict())
 
 
 def test_a_memory_that_is_too_small_for_what_was_saved_refuses_it() -> None:
-    with pytest.raises(ValueError, match=r"memory of 4 rows .* does not fit capacity 3"):
+    with pytest.raises(ValueError, match=r"memory of capacity 4 .* does not fit one of capacity 3"):
         memory_of(3).load_state_dict(pour(memory_of(4), 9, 3).state_dict())
 
 

@@ -22,7 +22,7 @@ from onepass.metrics import (
 MATRIX = [
     [0.5],
     [0.9, 0.8],
-    [0.7, 0.3, 0.4],
+    [0.75, 0.3, 0.4],
     [0.6, 0.2, 0.1, 1.0],
 ]
 # What comes back: task 0 is best at the very end, task 1 never changes.
@@ -34,7 +34,7 @@ RETURNS = [
 
 
 def test_average_accuracy_is_the_mean_of_each_row() -> None:
-    assert average_accuracies(MATRIX) == pytest.approx([0.5, 0.85, 1.4 / 3, 0.475])
+    assert average_accuracies(MATRIX) == pytest.approx([0.5, 0.85, 1.45 / 3, 0.475])
 
 
 def test_final_accuracy_is_the_mean_of_the_last_row() -> None:

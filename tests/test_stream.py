@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 
 import pytest
@@ -10,6 +9,7 @@ import torch
 from torch import Tensor
 
 from helpers import rng
+from onepass import runner
 from onepass.batch import Batch
 from onepass.data import Dataset
 from onepass.errors import UsageError
@@ -133,8 +133,7 @@ def test_the_stream_draws_nothing_from_the_global_generator() -> None:
 
 
 def test_every_method_meets_the_same_stream_however_much_chance_it_uses(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = importlib.import_module("onepass.run")
-    monkeypatch.setattr(module, "accuracy_by_task", lambda learner, data, tasks: [0.0] * len(tasks))
+    monkeypatch.setattr(runner, "accuracy_by_task", lambda learner, data, tasks: [0.0] * len(tasks))
     met: dict[str, list[object]] = {}
 
     def observe(self: Learner, batch: Batch) -> Tensor:
@@ -150,7 +149,7 @@ def test_every_method_meets_the_same_stream_however_much_chance_it_uses(monkeypa
     monkeypatch.setattr(Learner, "begin_task", begin_task)
     for method in METHODS:
         met[method] = []
-        module.Run(module.RunConfig(method, seed=3)).advance(lambda: None)
+        runner.Run(runner.RunConfig(method, seed=3)).advance(lambda: None)
     reference = met["finetune"]
     assert sum(len(entry[1]) for entry in reference if isinstance(entry, tuple)) == len(load("digits").y)
     for method in METHODS:

@@ -46,6 +46,7 @@ class Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
+    sys.path.insert(0, "")  # a learner of your own may lie where you are
     commands = {"run": _run, "compare": _run, "methods": _methods, "streams": _streams, "check": _check}
     parser = Parser(prog="onepass", description="Online continual learning.", epilog="examples:\n" + EXAMPLES)
     parser.add_argument("--version", action="version", version=f"onepass {__version__}")
@@ -229,7 +230,6 @@ def _check(command: str, words: Sequence[str]) -> None:
     parser = Parser(prog="onepass check", description="Test a learner against every promise of the contract.")
     parser.add_argument("learner", metavar="MODULE:CLASS", help="a subclass of onepass.Learner, or a method's name")
     name = parser.parse(words).learner
-    sys.path.insert(0, "")  # your module may lie where you are
     cls = method_class(name) if name in METHODS else import_learner(name)
     from onepass.checks import PROMISES, failures
 

@@ -38,7 +38,10 @@ class LearnerConfig:
     def __post_init__(self) -> None:
         kinds = typing.get_type_hints(type(self))
         for entry in dataclasses.fields(self):
-            _check(entry, kinds[entry.name], getattr(self, entry.name))
+            value = getattr(self, entry.name)
+            _check(entry, kinds[entry.name], value)
+            if isinstance(value, int) and plain(kinds[entry.name]) is float:  # 1 and 1.0 are one setting, one text
+                object.__setattr__(self, entry.name, float(value))
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -66,13 +65,22 @@ class Learner(nn.Module):
         self.task = task
 
     def observe(self, batch: Batch) -> Tensor:
-        """One step on samples that will not come again. Returns the loss."""
+        """One step on samples that will not come again. Returns the loss.
+
+        Classes that no `begin_task` announced begin a task by themselves: so a stream may have no boundaries.
+        """
         self._admit(batch)
         batch = batch.to(self.device)
         if not self.training:
             self.train()
+        statistics = [value.clone() for value in self.net.buffers()]  # forward passes move batch-norm's
         replay = self.retrieve(batch)
-        loss = self.learn(batch, replay)
+        try:
+            loss = self.learn(batch, replay)
+        except Diverged:
+            for value, before in zip(self.net.buffers(), statistics, strict=True):
+                value.copy_(before)
+            raise
         self.remember(batch)
         self.steps += 1
         return loss
@@ -142,14 +150,17 @@ class Learner(nn.Module):
         return self.net.head.weight.device
 
     def step(self, loss: Tensor) -> Tensor:
-        value = loss.item()
-        if not math.isfinite(value):
-            raise Diverged(
-                f"the loss became {value} at step {self.steps} with lr={self.config.lr:g}: try a smaller one "
-                f"(--lr {self.config.lr / 10:g}); the weights from before this step are kept"
-            )
+        """Descend once. A loss or gradient that is no number is refused, and the learner stays as it was."""
         self.optimizer.zero_grad()
         loss.backward()
+        norms = [p.grad.norm() for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None]
+        change = self.config.lr * torch.stack(norms).norm()
+        if not torch.isfinite(loss + change).item():
+            lr = self.config.lr
+            raise Diverged(
+                f"at step {self.steps} the loss is {loss.item():g} and the step would be {change.item():g} long with "
+                f"lr={lr:g}: try a smaller one (--lr {lr / 10:g}); the learner from before this step is kept"
+            )
         self.optimizer.step()
         return loss.detach()
 
@@ -159,7 +170,7 @@ class Learner(nn.Module):
         if augment is None:
             return [(decode(batch.x), batch.y) for batch in batches]
         sizes = [len(batch) for batch in batches]
-        images = decode(torch.cat([batch.x for batch in batches]))
+        images = torch.cat([decode(batch.x) for batch in batches])
         pairs = zip(images.split(sizes), augment(images, self.rng).split(sizes), batches, strict=True)
         return [(torch.cat([x, view]), batch.y.repeat(2)) for x, view, batch in pairs]
 
@@ -179,13 +190,15 @@ class Learner(nn.Module):
 
     def meet(self, classes: Iterable[int]) -> None:
         """Count these classes as seen."""
-        new = set(classes) - self.seen
-        wrong = sorted(c for c in new if not 0 <= c < self.problem.n_classes)
-        if wrong:
-            n = self.problem.n_classes
-            raise UsageError(f"label {wrong[0]}: allowed are 0 to {n - 1}; grow({max(wrong) + 1}) makes room for more")
-        self.seen |= new
+        self.seen |= self._valid(set(classes))
         self._index()
+
+    def _valid(self, classes: set[int]) -> set[int]:
+        n = self.problem.n_classes
+        wrong = sorted(c for c in classes if not 0 <= c < n)
+        if wrong:
+            raise UsageError(f"label {wrong[0]}: allowed are 0 to {n - 1}; grow({max(wrong) + 1}) makes room for more")
+        return classes
 
     def grow(self, n_classes: int) -> None:
         """Make room for more classes; what is known about the old ones stays as it is."""
@@ -219,8 +232,11 @@ class Learner(nn.Module):
             given = f"{tuple(batch.y.shape)} of {batch.y.dtype} for {len(batch.x)} images"
             raise UsageError(f"labels {given}: needed is one torch.int64 for each image, and at least one image")
         labels = set(batch.y.tolist())
-        if not labels <= self.seen:
-            self.meet(labels)
+        if not labels <= self.seen:  # nobody announced them: a task begins by itself
+            new = self._valid(labels - self.seen)
+            if self.task is not None:
+                self.end_task()
+            self.begin_task(Task(0 if self.task is None else self.task.index + 1, tuple(sorted(new))))
 
     # Saving and loading: parameters and buffers as in any module; the rest here.
 

@@ -54,8 +54,9 @@ class Memory(nn.Module):
             raise IndexError(f"slot {max(claims)} in a memory of {self.capacity}")
         device = self.field("y").device
         target, rows = torch.tensor([list(claims), list(claims.values())], device=device)
-        for name in self.fields:
-            self.field(name).index_copy_(0, target, self._values(name, batch).index_select(0, rows))
+        values = {name: self._values(name, batch) for name in self.fields}  # all of them, before any is written
+        for name, value in values.items():
+            self.field(name).index_copy_(0, target, value.index_select(0, rows))
         self.filled = max(self.filled, max(claims) + 1)
 
     def _values(self, name: str, batch: Batch) -> Tensor:
@@ -90,12 +91,14 @@ class Memory(nn.Module):
 
     def get_extra_state(self) -> dict[str, Any]:
         rows = {name: self.field(name)[: self.filled] for name in self.fields}
-        return {"seen": self.seen, "filled": self.filled, "rng": self.rng.get_state(), "rows": rows}
+        counts = {"capacity": self.capacity, "seen": self.seen, "filled": self.filled}
+        return {**counts, "rng": self.rng.get_state(), "rows": rows}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         filled, rows = state["filled"], state["rows"]
-        if sorted(rows) != sorted(self.fields) or filled > self.capacity:
-            raise ValueError(f"a memory of {filled} rows with fields {sorted(rows)} does not fit {self.extra_repr()}")
+        if sorted(rows) != sorted(self.fields) or state["capacity"] != self.capacity:
+            given = f"a memory of capacity {state['capacity']} with fields {sorted(rows)}"
+            raise ValueError(f"{given} does not fit one of {self.extra_repr()}")
         for name, value in rows.items():
             self.field(name)[:filled] = value
         self.seen, self.filled = state["seen"], filled

@@ -9,6 +9,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from onepass.config import unknown
+
 Matrix = Sequence[Sequence[float]]
 
 
@@ -75,6 +77,8 @@ FORGETTING: dict[str, Callable[[Matrix], float]] = {
 
 def forgetting(matrix: Matrix, variant: str = "chaudhry2018") -> float | None:
     """How much of what was once known is lost at the end; None with one task."""
+    if variant not in FORGETTING:
+        raise unknown("forgetting variant", variant, FORGETTING, "allowed")
     return FORGETTING[variant](matrix) if len(matrix) > 1 else None
 
 

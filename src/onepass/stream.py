@@ -61,7 +61,7 @@ def class_incremental(data: Dataset, n_tasks: int, *, seed: int) -> list[TaskDat
     from onepass.batch import Task
 
     n_classes = len(data.classes)
-    if n_classes % n_tasks:
+    if n_tasks < 1 or n_classes % n_tasks:
         raise UsageError(f"{n_classes} classes do not divide into {n_tasks} tasks of equal size")
     order = torch.randperm(n_classes, generator=generator(seed, "stream", "classes"))
     tasks = []

@@ -30,8 +30,8 @@ from helpers import (
     state_of,
 )
 from onepass.batch import Batch, Task
-from onepass.factory import build
 from onepass.errors import UsageError
+from onepass.factory import build
 from onepass.learner import Problem
 from onepass.methods.er import ER
 from onepass.methods.er_fsl import ERFSL

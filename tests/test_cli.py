@@ -1,0 +1,215 @@
+"""The command, as a person or a program meets it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from onepass.cli import main
+from onepass.methods import METHODS
+
+ONEPASS = [sys.executable, "-m", "onepass.cli"]
+
+
+def onepass(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*ONEPASS, *words], cwd=cwd, capture_output=True, text=True, timeout=120)
+
+
+def test_help_does_not_import_torch() -> None:
+    program = "import sys, onepass.cli as c\ntry: c.main(['--help'])\nexcept SystemExit: print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("False\n")
+    for command in ("run", "compare", "methods", "streams", "check"):
+        assert command in done.stdout
+
+
+def test_json_is_one_document_and_nothing_else(tmp_path: Path) -> None:
+    words = (
+        "run",
+        "er-fsl",
+        "--memory",
+        "30",
+        "--runs",
+        "2",
+        "--seed",
+        "4",
+        "--gamma",
+        "0.4",
+        "--json",
+        "--batch",
+        "50",
+    )
+    done = onepass(*words, cwd=tmp_path)
+    document = json.loads(done.stdout)
+    assert [run["seed"] for run in document["runs"]] == [4, 5]
+    wanted = {
+        "method",
+        "stream",
+        "seed",
+        "accuracy_matrix",
+        "final_accuracy",
+        "forgetting",
+        "steps",
+        "seconds",
+        "config",
+    }
+    for run in document["runs"]:
+        assert wanted <= set(run)
+        assert run["config"]["settings"]["gamma"] == 0.4
+        assert run["config"]["settings"]["memory"] == 30
+        assert [len(row) for row in run["accuracy_matrix"]] == [1, 2, 3, 4, 5]
+    mean = sum(run["final_accuracy"] for run in document["runs"]) / 2
+    cell = document["summary"]["er-fsl"]["final_accuracy"]
+    assert cell["n"] == 2
+    assert cell["mean"] == pytest.approx(mean)
+    half = abs(document["runs"][0]["final_accuracy"] - mean)
+    assert cell["interval"] == pytest.approx(12.7062047 * half)  # t(0.975, 1) times |a - b| / 2
+    assert "er-fsl seed 5: done (2 of 2)" in done.stderr
+
+
+def test_asking_again_answers_from_the_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["run", "finetune", "--batch", "50", "--out", str(tmp_path), "--json"]
+    assert main(words) == 0
+    first = json.loads(capsys.readouterr().out)
+    result = next(tmp_path.rglob("result.json"))
+    written = result.stat().st_mtime_ns
+    assert main(words) == 0
+    assert json.loads(capsys.readouterr().out) == first
+    assert result.stat().st_mtime_ns == written
+    assert first["summary"]["finetune"]["final_accuracy"]["interval"] is None
+
+
+def test_compare_ends_with_a_table_a_picture_and_where_they_are(tmp_path: Path) -> None:
+    done = onepass("compare", "finetune", "er", "--batch", "50", "--runs", "2", "--out", "here", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for words in (
+        "FINE-TUNE",
+        "final accuracy %",
+        "forgetting %",
+        "±",
+        "Chaudhry",
+        "here/digits.md",
+        "here/digits.png",
+    ):
+        assert words in done.stdout
+    assert (tmp_path / "here/digits.png").read_bytes().startswith(b"\x89PNG")
+    assert "| ER |" in (tmp_path / "here/digits.md").read_text()
+
+
+def test_one_run_has_no_interval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["run", "finetune", "--batch", "50", "--out", str(tmp_path)])
+    assert "± n/a" in capsys.readouterr().out
+
+
+def test_a_memory_for_a_method_without_one_is_not_used_and_said_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "finetune", "--memory", "30", "--batch", "50", "--out", str(tmp_path), "--json"]) == 0
+    said = capsys.readouterr()
+    assert "finetune: without a memory, --memory is not used" in said.err
+    assert "memory" not in json.loads(said.out)["runs"][0]["config"]["settings"]
+
+
+MISUSE = [
+    (["run", "erfsl"], "unknown method 'erfsl'; did you mean 'er-fsl'?"),
+    (["run", "er", "--gamma", "0.3"], "unknown argument '--gamma'"),
+    (["run", "er-fsl", "--gama", "0.3"], "unknown argument '--gama'; did you mean '--gamma'?"),
+    (["run", "er-fsl", "--gamma", "1.5"], "gamma=1.5: must be at least 0 and at most 1"),
+    (["run", "er-fsl", "--subspace", "101"], "subspace=101: the network has 100 features, so at most that many"),
+    (["run", "er", "--memory", "0"], "memory=0: must be at least 1; finetune is the method without a memory"),
+    (["run", "er", "--memory", "many"], "argument --memory: invalid int value: 'many'"),
+    (["run", "er", "--scope", "some"], "argument --scope: invalid choice: 'some'"),
+    (["run", "er", "--stream", "digit"], "unknown stream 'digit'; did you mean 'digits'?"),
+    (["run", "er", "--net", "resnet"], "unknown net 'resnet'; did you mean"),
+    (["run", "er", "--runs", "0"], "--runs 0"),
+    (["run", "er", "--seed", "-1"], "seed=-1: must be at least 0"),
+    (["run", "er", "--batch", "0"], "batch=0: must be at least 1"),
+    (["run", "er", "--device", "cuda:77"], "torch finds no CUDA here; use --device cpu"),
+    (["run", "er", "--device", "tpv"], "unknown device 'tpv'"),
+    (["run"], "required: METHOD"),
+    (["compare", "er", "erace"], "unknown method 'erace'"),
+    (["rnu", "er"], "invalid choice: 'rnu'"),
+    (["check", "nowhere:Thing"], "cannot load 'nowhere:Thing'"),
+    (["check", "json:JSONDecoder"], "needed is a subclass of onepass.Learner"),
+    ([], "required: COMMAND"),
+]
+
+
+@pytest.mark.parametrize(("words", "complaint"), MISUSE)
+def test_misuse_says_what_is_wrong_and_stores_nothing(
+    words: list[str],
+    complaint: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    said = capsys.readouterr()
+    assert complaint in said.err
+    assert "Traceback" not in said.err
+    assert said.out == ""
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_out_folder_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("in the way")
+    assert main(["run", "finetune", "--out", str(tmp_path / "file" / "runs"), "--jobs", "1"]) == 1
+    assert "cannot write" in capsys.readouterr().err
+
+
+def test_a_methods_help_shows_its_settings_and_no_others(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = {}
+    for method in METHODS:
+        with pytest.raises(SystemExit):
+            main(["run", method, "--help"])
+        shown[method] = capsys.readouterr().out
+    assert "--gamma" in shown["er-fsl"]
+    assert "--gamma" not in shown["er"]
+    assert "--combine" in shown["er"]
+    assert "--combine" not in shown["er-fsl"]
+
+
+def test_lists_are_tables_and_json(capsys: pytest.CaptureFixture[str]) -> None:
+    for command, name in (("methods", "er-fsl"), ("streams", "digits")):
+        assert main([command]) == 0
+        assert name in capsys.readouterr().out
+        assert main([command, "--json"]) == 0
+        assert name in json.loads(capsys.readouterr().out)
+
+
+def test_check_judges_a_learner_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from onepass.methods.er import ER\nclass Good(ER): pass\nclass Bad(ER):\n"
+        "    def step(self, loss): return loss.detach()\n"
+    )
+    good = onepass("check", "mine:Good", cwd=tmp_path)
+    assert (good.returncode, "keeps 15 of 15 promises" in good.stdout) == (0, True)
+    bad = onepass("check", "mine:Bad", cwd=tmp_path)
+    assert bad.returncode == 1
+    assert "broken  learns" in bad.stdout
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_ctrl_c_saves_says_how_to_go_on_and_the_same_command_does(jobs: str, tmp_path: Path) -> None:
+    words = [*ONEPASS, "run", "er", "--batch", "20", "--runs", "2", "--jobs", jobs, "--out", str(tmp_path)]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([*words, "--checkpoint-seconds", "0.1"], stderr=pipe, stdout=pipe, text=True)
+    while not list(tmp_path.rglob("checkpoint.safetensors")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "stopped; the same command continues where it was" in err
+    assert "Traceback" not in err
+    assert list(tmp_path.rglob("checkpoint.safetensors"))
+    assert subprocess.run(words, capture_output=True, timeout=120).returncode == 0
+    assert len(list(tmp_path.rglob("result.json"))) == 2
