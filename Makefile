@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint types unit bench clean
+.PHONY: demo test lint types unit bench docs clean
 
 demo: .venv/ready
 	$(BIN)/onepass compare finetune er er-fsl --stream digits --memory 100 --runs 5 --out onepass-runs/demo
@@ -21,6 +21,9 @@ unit: .venv/ready-test
 
 bench: .venv/ready
 	$(BIN)/python benchmarks/step.py
+
+docs: .venv/ready
+	$(BIN)/python tools/docs.py
 
 .venv/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo 'onepass needs Python 3.10 or newer: make PYTHON=python3.11 demo'; exit 1; }

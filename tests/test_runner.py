@@ -55,22 +55,6 @@ def test_same_config_same_bits_and_another_seed_other_bits() -> None:
     assert first.fingerprint != other.fingerprint
 
 
-def test_every_method_meets_the_same_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    met: dict[str, list[list[int]]] = {}
-    observe = onepass.Learner.observe
-    for method in onepass.METHODS:
-        rows = met[method] = []
-
-        def watch(self: onepass.Learner, batch: onepass.Batch, rows: list[list[int]] = rows) -> torch.Tensor:
-            rows.append(batch.x.sum((1, 2, 3)).tolist())
-            return observe(self, batch)
-
-        monkeypatch.setattr(onepass.Learner, "observe", watch)
-        run(quick(method, 3))
-    assert len({json.dumps(rows) for rows in met.values()}) == 1
-    assert sum(len(rows) for rows in met["er"]) == 1438
-
-
 def test_a_stored_run_is_not_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = quick("er")
     first = run(config, tmp_path)

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from onepass.batch import Batch, Task
     from onepass.checks import check_learner
     from onepass.config import LearnerConfig, ReplayConfig, option
+    from onepass.data.catalog import STREAMS
     from onepass.executors import run_many
     from onepass.factory import build, load, save
     from onepass.learner import Learner, Problem
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from onepass.metrics import summarise
     from onepass.net import Net
     from onepass.runner import Result, RunConfig, run
-    from onepass.stream import STREAMS
 
 __version__ = "0.1.0"
 
@@ -41,7 +41,7 @@ _HOME = {
     "Result": "runner",
     "RunConfig": "runner",
     "run": "runner",
-    "STREAMS": "stream",
+    "STREAMS": "data.catalog",
 }
 
 __all__ = [

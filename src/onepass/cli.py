@@ -14,9 +14,9 @@ from typing import Any, NoReturn
 
 from onepass import __version__
 from onepass.config import LearnerConfig, ReplayConfig, choices, plain
-from onepass.errors import BadCheckpoint, RunError, UsageError
+from onepass.data.catalog import STREAMS
+from onepass.errors import BadCheckpoint, BadData, RunError, UsageError
 from onepass.methods import METHODS, import_learner, method_class
-from onepass.stream import STREAMS
 
 EXAMPLES = """\
   onepass compare finetune er er-fsl --stream digits --memory 100 --runs 5
@@ -47,7 +47,14 @@ class Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     sys.path.insert(0, "")  # a learner of your own may lie where you are
-    commands = {"run": _run, "compare": _run, "methods": _methods, "streams": _streams, "check": _check}
+    commands = {
+        "run": _run,
+        "compare": _run,
+        "methods": _methods,
+        "streams": _streams,
+        "data": _data,
+        "check": _check,
+    }
     parser = Parser(prog="onepass", description="Online continual learning.", epilog="examples:\n" + EXAMPLES)
     parser.add_argument("--version", action="version", version=f"onepass {__version__}")
     parser.add_argument(
@@ -55,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         choices=list(commands),
         metavar="COMMAND",
         help="run: one method; compare: several, paired; methods, streams: what there is; "
-        "check: a learner of your own against the contract",
+        "data: get and check data sets; check: a learner of your own against the contract",
     )
     try:
         command = parser.parse(words[:1]).command
@@ -63,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(f"onepass: {error}", file=sys.stderr)
         return 2
-    except (RunError, BadCheckpoint) as error:
+    except (RunError, BadCheckpoint, BadData) as error:
         print(f"onepass: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -100,20 +107,30 @@ def _execute(values: argparse.Namespace, configs: dict[str, type[LearnerConfig]]
             seed=values.seed + number,
             net=values.net,
             batch=values.batch,
+            tasks=values.tasks,
+            scenario=values.scenario,
+            class_order=values.class_order,
+            fraction=values.fraction,
+            image_size=values.image_size,
+            validate=values.validate,
             settings={name: value for name, value in given.items() if name in _fields(config)},
         )
         for method, config in configs.items()
         for number in range(values.runs)
     ]
     from onepass import report
+    from onepass.data.catalog import load
     from onepass.executors import run_many
-    from onepass.progress import Display
+    from onepass.progress import Bar, Display
 
+    with Bar("reading images, the first time only") as bar:
+        load(runs[0].stream, root=values.data_dir, image_size=values.image_size, progress=bar.report)
     with Display([f"{run.method} seed {run.seed}" for run in runs]) as display:
         results = run_many(
             runs,
             values.out,
             jobs=values.jobs,
+            data_dir=values.data_dir,
             device=values.device,
             checkpoint_seconds=values.checkpoint_seconds,
             report=display.report,
@@ -148,7 +165,32 @@ def _describe(command: str, names: Sequence[str]) -> str:
 
 def _add_run_flags(parser: Parser) -> None:
     add = parser.add_argument
-    add("--stream", default="digits", help=f"{', '.join(STREAMS)} (default: digits)")
+    names = ", ".join(STREAMS)
+    add("--stream", default="digits", help=f"{names}, or a path to a folder of images or an .npz (default: digits)")
+    add("--tasks", type=int, default=0, metavar="N", help="number of tasks (default: the stream's, as in the paper)")
+    add(
+        "--scenario",
+        default="",
+        help="class-incremental, task-free, iid, iid++ or i-blurry-N-M, such as i-blurry-50-10 (default: the method's)",
+    )
+    add(
+        "--class-order",
+        default="shuffled",
+        help="shuffled (by the seed), fixed, or every class as a,b,c",
+    )
+    add("--fraction", type=float, default=1.0, metavar="F", help="share of every class's training images (default: 1)")
+    add("--image-size", type=int, default=0, metavar="N", help="side of the images (default: as they come)")
+    add(
+        "--validate",
+        action="store_true",
+        help="measure on a tenth of the training images, held back",
+    )
+    add(
+        "--data-dir",
+        type=Path,
+        metavar="DIR",
+        help="where data sets are (default: $ONEPASS_DATA, else ~/.cache)",
+    )
     add("--runs", type=int, default=1, metavar="N", help="runs, with seeds SEED, SEED+1, ... (default: 1)")
     add("--seed", type=int, default=0, help="first seed; equal seeds mean equal streams (default: 0)")
     add("--net", default="", help="resnet18, slim-resnet18 or small-cnn (default: the stream's)")
@@ -224,6 +266,55 @@ def _streams(command: str, words: Sequence[str]) -> None:
         for name, stream in STREAMS.items()
     }
     _list(command, words, rows)
+
+
+def _data(command: str, words: Sequence[str]) -> None:
+    parser = Parser(prog="onepass data", description="Bring data sets here, and see what is there.")
+    parser.add_argument("action", choices=["get", "check"], help="get: download, or say how to; check: look and verify")
+    parser.add_argument("stream", metavar="NAME|PATH", help=", ".join(STREAMS) + "; check takes a folder or .npz too")
+    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="default: $ONEPASS_DATA, else ~/.cache/onepass")
+    parser.add_argument("--url", default="", help="get: another address of the same file, by checksum")
+    parser.add_argument("--image-size", type=int, default=0, metavar="N", help="check: side of the images")
+    parser.add_argument("--json", action="store_true", help="check: one JSON document")
+    values = parser.parse(words)
+    from onepass.data import catalog, manage
+    from onepass.progress import Bar
+
+    root = catalog.data_dir(values.data_dir)
+    if values.action == "get":
+        with Bar("downloading") as bar:
+            print(manage.get(values.stream, root, values.url, bar.report))
+        return
+    with Bar("reading images, the first time only") as bar:
+        facts = manage.check(values.stream, root, values.image_size, bar.report)
+    if values.json:
+        print(json.dumps(facts))
+    else:
+        _show_data(facts)
+    if facts["problems"]:
+        raise RunError("; ".join(facts["problems"]))
+
+
+def _show_data(facts: dict[str, Any]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    counts = facts["classes"]
+    table = Table(box=box.SIMPLE_HEAD, show_footer=True)
+    totals = {split: sum(row[split] for row in counts.values()) for split in ("train", "test")}
+    table.add_column(f"{len(counts)} classes", "all")
+    for split, total in totals.items():
+        table.add_column(f"{split} images", f"{total:,}", justify="right")
+    for name, row in counts.items():
+        table.add_row(name, f"{row['train']:,}", f"{row['test']:,}")
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    console.print(table)
+    channels, height, width = facts["image_size"]
+    console.print(f"{facts['stream']}: {facts['form']}; images of {channels} x {height} x {width}")
+    for note in facts.get("notes", []):
+        console.print(f"note: {note}")
+    console.print("wrong: " + "; ".join(facts["problems"]) if facts["problems"] else "nothing is wrong")
 
 
 def _check(command: str, words: Sequence[str]) -> None:

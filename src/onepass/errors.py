@@ -9,6 +9,10 @@ class BadCheckpoint(ValueError):
     """A checkpoint is damaged, or belongs to something else."""
 
 
+class BadData(ValueError):
+    """A file that is damaged, hostile, or not what it should be, or that could not be had."""
+
+
 class RunError(RuntimeError):
     """A run could not be finished; what it had stored stays."""
 

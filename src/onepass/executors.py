@@ -36,6 +36,7 @@ def run_many(
     out: Path,
     *,
     jobs: int = 0,
+    data_dir: Path | None = None,
     device: str = "cpu",
     checkpoint_seconds: float = 30.0,
     report: Report = lambda index, done, total: None,
@@ -51,8 +52,9 @@ def run_many(
     for index in set(range(len(configs))) - set(waiting):
         report(index, 1, 1)
     for index in {store.key(configs[index]): index for index in waiting}.values():
-        Run(configs[index], device)  # what cannot be built is refused before anything is trained
-    options = {"device": device, "checkpoint_seconds": checkpoint_seconds}
+        Run(configs[index], device, data_dir)  # what cannot be built is refused before anything is trained
+    place = None if data_dir is None else str(data_dir)
+    options = {"device": device, "data_dir": place, "checkpoint_seconds": checkpoint_seconds}
     if jobs == 1:
         failures = _here(configs, waiting, out, threads, options, report, stop)
     else:

@@ -20,6 +20,7 @@ from onepass.seeds import generator
 from onepass.views import VIEWS, decode
 
 CHUNK = 500  # images scored at once
+SETTLE = 20  # steps within which classes that nobody announced are taken for one task
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Learner(nn.Module):
         capacity, self.replay = (config.memory, config.replay) if isinstance(config, ReplayConfig) else (0, 0)
         self.memory = Memory(capacity, problem.shape, self.image_dtype, seed=seed)
         self.task: Task | None = None
+        self.arrived: int | None = None  # the step at which the task began by itself
         self.steps = 0
         self.seen: set[int] = set()
         self.register_buffer("columns", torch.empty(0, dtype=torch.int64), persistent=False)
@@ -63,6 +65,7 @@ class Learner(nn.Module):
         """Classes that may come from now on: from here they belong to what has been seen (C_1:t)."""
         self.meet(task.classes)
         self.task = task
+        self.arrived = None
 
     def observe(self, batch: Batch) -> Tensor:
         """One step on samples that will not come again. Returns the loss.
@@ -153,8 +156,8 @@ class Learner(nn.Module):
         """Descend once. A loss or gradient that is no number is refused, and the learner stays as it was."""
         self.optimizer.zero_grad()
         loss.backward()
-        norms = [p.grad.norm() for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None]
-        change = self.config.lr * torch.stack(norms).norm()
+        grads = [p.grad for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None]
+        change = self.config.lr * torch.stack(torch._foreach_norm(grads)).norm()
         if not torch.isfinite(loss + change).item():
             lr = self.config.lr
             raise Diverged(
@@ -232,11 +235,19 @@ class Learner(nn.Module):
             given = f"{tuple(batch.y.shape)} of {batch.y.dtype} for {len(batch.x)} images"
             raise UsageError(f"labels {given}: needed is one torch.int64 for each image, and at least one image")
         labels = set(batch.y.tolist())
-        if not labels <= self.seen:  # nobody announced them: a task begins by itself
-            new = self._valid(labels - self.seen)
-            if self.task is not None:
-                self.end_task()
-            self.begin_task(Task(0 if self.task is None else self.task.index + 1, tuple(sorted(new))))
+        if not labels <= self.seen:
+            self._arrive(tuple(sorted(self._valid(labels - self.seen))))
+
+    def _arrive(self, classes: tuple[int, ...]) -> None:
+        """Classes that nobody announced: a task begins by itself, or the one that just began is joined."""
+        if self.task is not None and self.arrived is not None and self.steps - self.arrived < SETTLE:
+            self.task = Task(self.task.index, self.task.classes + classes)
+            self.meet(classes)
+            return
+        if self.task is not None:
+            self.end_task()
+        self.begin_task(Task(0 if self.task is None else self.task.index + 1, classes))
+        self.arrived = self.steps
 
     # Saving and loading: parameters and buffers as in any module; the rest here.
 
@@ -246,6 +257,7 @@ class Learner(nn.Module):
             "steps": self.steps,
             "seen": sorted(self.seen),
             "task": task,
+            "arrived": self.arrived,
             "rng": self.rng.get_state(),
             "optimizer": self.optimizer.state_dict(),
         }
@@ -253,6 +265,7 @@ class Learner(nn.Module):
     def set_extra_state(self, state: dict[str, Any]) -> None:
         self.steps, self.seen, task = state["steps"], set(state["seen"]), state["task"]
         self.task = None if task is None else Task(task["index"], tuple(task["classes"]))
+        self.arrived = state["arrived"]
         self.rng.set_state(state["rng"].cpu())
         self.optimizer.load_state_dict(state["optimizer"])
         self._index()

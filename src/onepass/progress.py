@@ -11,6 +11,28 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 
+class Bar:
+    """One bar for something that takes a while; nothing at all if it does not, or if nobody watches."""
+
+    def __init__(self, what: str) -> None:
+        console = Console(stderr=True)
+        columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self.progress = Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
+        self.row: TaskID | None = None
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.progress.stop()
+
+    def report(self, done: int, total: int | None) -> None:
+        if self.row is None:
+            self.row = self.progress.add_task("", total=total)
+            self.progress.start()
+        self.progress.update(self.row, completed=done, total=total)
+
+
 class Display:
     """Reports of many runs. While it is open, the first Ctrl-C asks the runs to stop between two steps."""
 

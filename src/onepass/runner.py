@@ -7,7 +7,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,25 +17,35 @@ from onepass import metrics, store
 from onepass.checkpoint import fingerprint, load_state, load_tree, save_tree
 from onepass.config import LearnerConfig, unknown
 from onepass.data import Dataset
+from onepass.data.catalog import canonical, find_stream, load
 from onepass.errors import BadCheckpoint, Diverged, UsageError
 from onepass.factory import build, save
 from onepass.learner import CHUNK, Learner, Problem
-from onepass.methods import method_class
+from onepass.methods import METHODS, method_class
 from onepass.net import NETS
-from onepass.stream import TaskData, batches, class_incremental, find_stream, load, n_batches
+from onepass.stream import StreamConfig, TaskData, batches, check_scenario, make_tasks, n_batches
 
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """All that decides a run's numbers. `settings` are the method's own, as its config or as a mapping."""
+    """All that decides a run's numbers. `settings` are the method's own, as its config or as a mapping.
+
+    Empty or 0 means the stream's or the method's own: its network, its number of tasks, its scenario, its image size.
+    """
 
     method: str
     stream: str = "digits"
     seed: int = 0
     net: str = ""
     batch: int = 10
+    tasks: int = 0
+    scenario: str = ""
+    class_order: str = "shuffled"
+    fraction: float = 1.0
+    image_size: int = 0
+    validate: bool = False
     settings: LearnerConfig | Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -44,29 +54,32 @@ class RunConfig:
             object.__setattr__(self, "settings", config_class.from_json(self.settings))
         if type(self.settings) is not config_class:
             raise UsageError(f"settings of {type(self.settings).__name__}: {self.method} needs its own Config")
-        object.__setattr__(self, "net", self.net or find_stream(self.stream).net)
+        object.__setattr__(self, "stream", canonical(self.stream))
+        stream = find_stream(self.stream)
+        scenario = METHODS[self.method].scenario if self.method in METHODS else "class-incremental"
+        for name, default in (("net", stream.net), ("tasks", stream.n_tasks), ("scenario", scenario)):
+            object.__setattr__(self, name, getattr(self, name) or default)
         if self.net not in NETS:
             raise unknown("net", self.net, NETS, "allowed")
-        if self.batch < 1:
-            raise UsageError(f"batch={self.batch}: must be at least 1")
-        if self.seed < 0:
-            raise UsageError(f"seed={self.seed}: must be at least 0")
+        check_scenario(self.scenario)
+        for name, low in (("batch", 1), ("tasks", 1), ("seed", 0), ("image_size", 0)):
+            if getattr(self, name) < low:
+                raise UsageError(f"{name}={getattr(self, name)}: must be at least {low}")
+        if not 0 < self.fraction <= 1:
+            raise UsageError(f"fraction={self.fraction}: must be above 0 and at most 1")
 
     @property
     def learner_config(self) -> LearnerConfig:
         assert isinstance(self.settings, LearnerConfig)
         return self.settings
 
+    @property
+    def stream_config(self) -> StreamConfig:
+        return StreamConfig(self.scenario, self.tasks, self.class_order, self.fraction, self.validate)
+
     def to_json(self) -> dict[str, Any]:
-        settings = self.learner_config.to_json()
-        return {
-            "method": self.method,
-            "stream": self.stream,
-            "seed": self.seed,
-            "net": self.net,
-            "batch": self.batch,
-            "settings": settings,
-        }
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return {**values, "settings": self.learner_config.to_json()}
 
 
 @dataclass(frozen=True)
@@ -78,6 +91,7 @@ class Result:
     steps: int
     seconds: float
     fingerprint: str  # of the learner's final state: equal bits, equal fingerprints
+    data: dict[str, Any]  # how many images, of which size, and a hash of all of them
     host: dict[str, Any]
 
     @property
@@ -101,13 +115,14 @@ class Result:
             "seconds": self.seconds,
             "config": self.config.to_json(),
             "fingerprint": self.fingerprint,
+            "data": self.data,
             "host": self.host,
         }
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Result:
         config = RunConfig(**values["config"])
-        names = ("accuracy_matrix", "steps", "seconds", "fingerprint", "host")
+        names = ("accuracy_matrix", "steps", "seconds", "fingerprint", "data", "host")
         return cls(config, *(values[name] for name in names))
 
 
@@ -125,15 +140,17 @@ def host_facts(device: str) -> dict[str, Any]:
 class Run:
     """A run in progress: what it is made of, where it stands, and how it is saved and continued."""
 
-    def __init__(self, config: RunConfig, device: str = "cpu") -> None:
+    def __init__(self, config: RunConfig, device: str = "cpu", data_dir: Path | str | None = None) -> None:
         _prepare(device)
-        stream = find_stream(config.stream)
         self.config = config
         self.device = device
-        self.data: Dataset = load(config.stream)
-        self.tasks: list[TaskData] = class_incremental(self.data, stream.n_tasks, seed=config.seed)
-        shape = tuple(self.data.x.shape[1:])
-        problem = Problem(len(self.data.classes), shape, stream.views, stream.n_tasks)  # type: ignore[arg-type]  # 3 sizes
+        self.data: Dataset
+        self.tasks: list[TaskData]
+        data = load(config.stream, root=data_dir, image_size=config.image_size)
+        self.data, self.tasks = make_tasks(data, config.stream_config, seed=config.seed)
+        channels, height, width = data.x.shape[1:]
+        views = find_stream(config.stream).views
+        problem = Problem(len(data.classes), (channels, height, width), views, len(self.tasks))
         self.learner: Learner = build(config.method, problem, config.learner_config, net=config.net, seed=config.seed)
         self.learner.to(device)
         self.matrix: list[list[float]] = []
@@ -143,6 +160,14 @@ class Run:
     @property
     def total(self) -> int:
         return sum(n_batches(task, self.config.batch) for task in self.tasks)
+
+    def data_facts(self) -> dict[str, Any]:
+        return {
+            "learned": sum(len(task.train) for task in self.tasks),
+            "measured": sum(len(task.test) for task in self.tasks),
+            "shape": list(self.data.x.shape[1:]),
+            "sha256": self.data.digest,
+        }
 
     def save(self, path: Path) -> None:
         tree = {
@@ -165,18 +190,22 @@ class Run:
 
     def advance(self, after_step: Callable[[], None]) -> None:
         """Learn to the end of the stream from wherever the run stands."""
+        told = self.config.scenario != "task-free"
         for task in self.tasks[len(self.matrix) :]:
             if self.batch < 0:
-                self.learner.begin_task(task.info)
+                if told:
+                    self.learner.begin_task(task.info)
                 self.batch = 0
-            for batch in batches(self.data, task, self.config.batch, seed=self.config.seed, start=self.batch):
+            for batch in batches(self.data, task, self.config.batch, start=self.batch):
                 begin = time.perf_counter()
                 self.learner.observe(batch)
                 self.seconds += time.perf_counter() - begin
                 self.batch += 1
                 after_step()
-            self.learner.end_task()
+            if told:
+                self.learner.end_task()
             self.matrix.append(accuracy_by_task(self.learner, self.data, self.tasks[: task.info.index + 1]))
+            self.data.release()
             self.batch = -1
 
 
@@ -193,6 +222,7 @@ def run(
     config: RunConfig,
     out: Path | str | None = None,
     *,
+    data_dir: Path | str | None = None,
     device: str = "cpu",
     checkpoint_seconds: float = 30.0,
     progress: Progress = lambda done, total: None,
@@ -201,14 +231,14 @@ def run(
     place = None if out is None else store.folder(Path(out), config)
     if place is not None and (stored := store.load_result(place, config)) is not None:
         return stored
-    state = Run(config, device)
+    state = Run(config, device, data_dir)
     checkpoint = None if place is None else place / "checkpoint.safetensors"
     if checkpoint is not None and checkpoint.exists():
         try:
             state.restore(checkpoint)
         except BadCheckpoint as error:
             print(f"{error}; this run starts again from the beginning", file=sys.stderr)
-            state = Run(config, device)
+            state = Run(config, device, data_dir)
     saved = time.monotonic()
 
     def after_step() -> None:
@@ -233,7 +263,8 @@ def run(
         raise Diverged(f"{where}: {error} in {place / 'diverged.safetensors'}") from None
     learner = state.learner
     bits = fingerprint(learner.state_dict())
-    result = Result(config, state.matrix, learner.steps, state.seconds, bits, host_facts(device))
+    facts = (state.seconds, bits, state.data_facts(), host_facts(device))
+    result = Result(config, state.matrix, learner.steps, *facts)
     if place is not None and checkpoint is not None:
         store.save_result(place, result)
         checkpoint.unlink(missing_ok=True)

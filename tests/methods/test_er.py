@@ -20,11 +20,12 @@ from helpers import (
     some_batch,
 )
 from onepass.batch import Batch, Task
+from onepass.data.catalog import load
 from onepass.learner import Learner, Problem
 from onepass.methods.er import ER, ERConfig
 from onepass.methods.finetune import FineTune
 from onepass.net import make_net
-from onepass.stream import batches, class_incremental, load
+from onepass.stream import StreamConfig, batches, make_tasks
 
 CLASSES = (0, 1, 2, 3)
 
@@ -116,14 +117,14 @@ def test_a_step_with_a_replay_is_a_hand_written_gradient_step(combine: str) -> N
 
 def test_replay_keeps_what_fine_tuning_forgets_on_the_same_stream() -> None:
     data = load("digits")
-    old, new = class_incremental(data, 5, seed=0)[:2]
+    old, new = make_tasks(data, StreamConfig(), seed=0)[1][:2]
     kept = []
     for cls in (FineTune, ER):
         config = cls.Config() if cls is FineTune else ERConfig(memory=100)
         learner = cls(make_net("small-cnn", (1, 8, 8), 10, seed=0), Problem(10, (1, 8, 8)), config, seed=0)
         for task in (old, new):
             learner.begin_task(task.info)
-            observe_all(learner, batches(data, task, 10, seed=0))
+            observe_all(learner, batches(data, task, 10))
         kept.append((learner.predict(data.x_test[old.test]) == data.y_test[old.test]).float().mean().item())
     assert kept[0] < 0.1
     assert kept[1] > 0.7

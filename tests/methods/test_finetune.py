@@ -8,11 +8,12 @@ import torch
 from helpers import assert_same_bits, copied, make, no_replay, normed_net, observe_all, pixel_net, some_batch
 from onepass.batch import Task
 from onepass.config import LearnerConfig
+from onepass.data.catalog import load
 from onepass.learner import Problem
 from onepass.methods.er import ER
 from onepass.methods.finetune import FineTune
 from onepass.net import make_net
-from onepass.stream import batches, class_incremental, load
+from onepass.stream import StreamConfig, batches, make_tasks
 
 
 def test_a_step_is_a_hand_written_gradient_step() -> None:
@@ -88,13 +89,13 @@ def test_the_first_step_of_er_is_one_of_fine_tuning(views: str) -> None:
 
 def test_after_two_tasks_nearly_all_old_images_are_taken_for_new_classes() -> None:
     data = load("digits")
-    old, new = class_incremental(data, 5, seed=0)[:2]
+    old, new = make_tasks(data, StreamConfig(), seed=0)[1][:2]
     learner = FineTune(make_net("small-cnn", (1, 8, 8), 10, seed=0), Problem(10, (1, 8, 8)), LearnerConfig(), seed=0)
     learner.begin_task(old.info)
-    observe_all(learner, batches(data, old, 10, seed=0))
+    observe_all(learner, batches(data, old, 10))
     images, labels = data.x_test[old.test], data.y_test[old.test]
     assert (learner.predict(images) == labels).float().mean() > 0.9  # it had learned them
     learner.begin_task(new.info)
-    observe_all(learner, batches(data, new, 10, seed=0))
+    observe_all(learner, batches(data, new, 10))
     assert torch.isin(learner.predict(images), torch.tensor(new.info.classes)).float().mean() > 0.9
     assert (learner.predict(data.x_test[new.test]) == data.y_test[new.test]).float().mean() > 0.9

@@ -23,6 +23,8 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Literal, cast
 
+from onepass.errors import BadData
+
 _CHUNK = 1 << 20
 _MAX_HEADER = 4 << 20  # tarfile reads a long-name or pax header whole, whatever size it declares
 _MAX_PARTS = 64  # folders in folders; to delete a deeper tree would recurse too far
@@ -59,7 +61,7 @@ _OVERWHELMED = (MemoryError, OverflowError, RecursionError)  # tarfile recurses 
 _Entry = tuple[str, str, Callable[[], IO[bytes]] | None]  # name, why it is refused if it is, content unless a folder
 
 
-class ArchiveError(ValueError):
+class ArchiveError(BadData):
     """An archive that is damaged, hostile or larger than was allowed; nothing of it was kept."""
 
 

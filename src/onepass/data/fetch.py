@@ -25,6 +25,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 
 from onepass.data.archive import shown, sniff
+from onepass.errors import BadData
 
 if sys.platform != "win32":
     import fcntl
@@ -35,7 +36,7 @@ _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
 Progress = Callable[[int, "int | None"], None]  # bytes so far, and in all if that is known
 
 
-class DownloadError(ValueError):
+class DownloadError(BadData):
     """Why a file could not be had, and how to get it by hand."""
 
 

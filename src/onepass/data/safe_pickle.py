@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onepass.data.archive import shown, sniff
+from onepass.errors import BadData
 
 _MAX_STEPS = 4_000_000  # opcodes, and values once shared parts are expanded; CIFAR-100's train file has about 300,000
 _OPCODES = {op.code.encode("latin-1"): op for op in pickletools.opcodes}
@@ -55,7 +56,7 @@ _NAMES = {
 _MOVED = {"numpy._core.": "numpy.core.", "__builtin__.": "builtins."}  # by numpy 2, and since Python 2
 
 
-class BadPickle(ValueError):
+class BadPickle(BadData):
     """Not a pickle, a damaged one, or one that declares more than it holds."""
 
 

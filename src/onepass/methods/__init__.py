@@ -21,10 +21,15 @@ class Method:
     title: str
     venue: str
     about: str
+    scenario: str = "class-incremental"  # what it runs on unless told otherwise
 
 
 METHODS: dict[str, Method] = {
     "finetune": Method("onepass.methods.finetune:FineTune", "FINE-TUNE", "-", "learn each batch, keep nothing"),
+    "iid": Method("onepass.methods.finetune:FineTune", "IID", "-", "fine-tune on all classes shuffled", "iid"),
+    "iid++": Method(
+        "onepass.methods.iidpp:IIDPP", "IID++", "ICLR 2022", "the same with a second, independent batch a step", "iid++"
+    ),
     "er": Method("onepass.methods.er:ER", "ER", "NeurIPS 2019", "replay a random part of the memory beside each batch"),
     "er-fsl": Method(
         "onepass.methods.er_fsl:ERFSL", "ER-FSL", "ACM MM 2024", "learn in a task's own feature subspace, replay in all"

@@ -1,0 +1,150 @@
+"""Images as plain arrays on disk, made once from whatever they came as, checked by hash, opened in milliseconds.
+
+A cache is a folder of `.npy` files (never loaded with pickle) and a `meta.json` with their hashes and with the names,
+sizes and times of the files they were made from: if those change, it is made again. It appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from onepass.data import Dataset, Found, Source, Split
+from onepass.errors import RunError
+
+FORMAT = "onepass-arrays-1"
+Progress = Callable[[int, int], None]  # images done, images in all
+
+
+class Mapped(Dataset):
+    """A data set whose images stay in their file until they are asked for."""
+
+    def release(self) -> None:
+        for images in (self.x, self.x_test):
+            mapped = getattr(images, "mapped", None)
+            if mapped is not None:
+                mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def stamp(files: tuple[Path, ...]) -> list[list[Any]]:
+    """Which files, how large and how old: enough to notice that they changed."""
+    return [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in files]
+
+
+def open_cache(folder: Path, files: tuple[Path, ...] | None = None) -> Dataset | None:
+    """The data set in a cache folder; None if it is not there, not whole, or made from other files."""
+    try:
+        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+        if meta["format"] != FORMAT or (files is not None and meta["files"] != stamp(files)):
+            return None
+        arrays = [_map(folder / f"{name}.npy", meta["sizes"][name]) for name in ("x", "y", "x_test", "y_test")]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    x, y, x_test, y_test = arrays
+    return Mapped(x, y, x_test, y_test, tuple(meta["classes"]), meta["digest"])
+
+
+def _map(path: Path, size: int) -> torch.Tensor:
+    if path.stat().st_size != size:
+        raise ValueError(f"{path} has another size than when it was written")
+    # Copy-on-write, so that torch takes it without a warning; nobody ever writes.
+    array = np.load(path, mmap_mode="c", allow_pickle=False)
+    tensor = torch.from_numpy(array)
+    tensor.mapped = array._mmap  # type: ignore[attr-defined]  # kept so that release() can reach it
+    return tensor
+
+
+def write_cache(folder: Path, found: Found, progress: Progress = lambda done, total: None) -> Dataset:
+    """Read what was found and put its arrays into the folder."""
+    source = found.read()
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        room = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+        try:
+            _fill(room, source, found, progress)
+            if folder.exists():
+                shutil.rmtree(folder)
+            os.replace(room, folder)
+        finally:
+            shutil.rmtree(room, ignore_errors=True)
+    except OSError as error:
+        raise RunError(f"cannot write the array cache {folder}: {error}; --data-dir chooses another place") from error
+    data = open_cache(folder)
+    if data is None:
+        raise RunError(f"the array cache {folder} cannot be read back; check the disk, or choose another --data-dir")
+    return data
+
+
+def _fill(room: Path, source: Source, found: Found, progress: Progress) -> None:
+    total, done = source.train.n + source.test.n, 0
+    digest, sizes = hashlib.sha256(), {}
+
+    def advance(images: int) -> None:
+        nonlocal done
+        done += images
+        progress(done, total)
+
+    for suffix, split in (("", source.train), ("_test", source.test)):
+        x, y = room / f"x{suffix}.npy", room / f"y{suffix}.npy"
+        _write(x, y, split, digest, advance)
+        sizes.update({path.stem: path.stat().st_size for path in (x, y)})
+    meta = {
+        "format": FORMAT,
+        "classes": source.classes,
+        "digest": digest.hexdigest(),
+        "sizes": sizes,
+        "form": found.form,
+        "files": stamp(found.files),
+        "notes": source.notes,
+    }
+    (room / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
+
+
+def _write(x_path: Path, y_path: Path, split: Split, digest: Any, advance: Callable[[int], None]) -> None:
+    header = {"descr": "|u1", "fortran_order": False, "shape": (split.n, *split.shape)}
+    labels = []
+    with x_path.open("wb") as file:  # written onwards, not mapped: a mapped gigabyte would be resident
+        np.lib.format.write_array_header_1_0(file, header)
+        for images, y in split.blocks():
+            if images.dtype != np.uint8 or images.shape != (len(y), *split.shape):
+                raise ValueError(f"a block of {images.dtype} {images.shape} for {len(y)} images of {split.shape}")
+            block = np.ascontiguousarray(images)
+            file.write(block.data)
+            digest.update(block.data)
+            labels.append(np.asarray(y, dtype=np.int64))
+            advance(len(y))
+        file.flush()
+        os.fsync(file.fileno())
+    y = np.concatenate(labels) if labels else np.zeros(0, dtype=np.int64)
+    if len(y) != split.n:
+        raise ValueError(f"{len(y)} images where {split.n} were announced")
+    digest.update(y.data)
+    np.save(y_path, y, allow_pickle=False)
+
+
+def notes(folder: Path) -> list[str]:
+    """What a person should know about a cache's images."""
+    return list(json.loads((folder / "meta.json").read_text(encoding="utf-8"))["notes"])
+
+
+def verify(folder: Path) -> bool:
+    """Whether every byte of a cache is what was written."""
+    data = open_cache(folder)
+    if data is None:
+        return False
+    digest = hashlib.sha256()
+    for x, y in ((data.x, data.y), (data.x_test, data.y_test)):
+        for block in x.split(1000):
+            digest.update(block.numpy().data)
+        digest.update(y.numpy().data)
+    return digest.hexdigest() == data.digest

@@ -1,0 +1,133 @@
+"""Streams by name or by path: where their images are looked for, and what suits them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onepass.config import unknown
+from onepass.errors import UsageError
+
+if TYPE_CHECKING:
+    from onepass.data import Dataset, Found
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A data set as a stream: its tasks, and what suits its images."""
+
+    n_tasks: int
+    net: str
+    views: str
+    about: str
+    aliases: tuple[str, ...] = ()
+
+
+STREAMS: dict[str, Stream] = {
+    "digits": Stream(5, "small-cnn", "digits", "8x8 digits, 10 classes; part of onepass"),
+    "cifar10": Stream(
+        5,
+        "resnet18",
+        "colour",
+        "Split CIFAR-10: 32x32 photographs, 10 classes; onepass data get cifar10",
+        ("split-cifar10", "seq-cifar10", "splitcifar10", "cifar-10", "split-cifar-10"),
+    ),
+    "cifar100": Stream(
+        10,
+        "resnet18",
+        "colour",
+        "Split CIFAR-100: 32x32 photographs, 100 classes; onepass data get cifar100",
+        ("split-cifar100", "seq-cifar100", "splitcifar100", "cifar-100", "split-cifar-100"),
+    ),
+    "mini-imagenet": Stream(
+        10,
+        "resnet18",
+        "colour",
+        "Split MiniImageNet: 84x84 photographs, 100 classes; onepass data get mini-imagenet",
+        ("split-miniimagenet", "split-mini-imagenet", "seq-miniimg", "splitminiimagenet", "miniimagenet"),
+    ),
+}
+OWN = Stream(5, "slim-resnet18", "colour", "your own images: a folder or an .npz")
+
+
+def is_path(name: str) -> bool:
+    return os.sep in name or name.endswith(".npz") or name.startswith((".", "~"))
+
+
+def canonical(name: str) -> str:
+    """The one spelling of a stream: its name here for any alias, an absolute path for a path."""
+    if is_path(name) or (name not in STREAMS and Path(name).is_dir()):
+        return str(Path(name).expanduser().resolve())
+    wanted = name.lower().replace("_", "-")
+    for known, stream in STREAMS.items():
+        if wanted in (known, *stream.aliases):
+            return known
+    raise unknown("stream", name, STREAMS, "onepass streams lists all; a path to a folder or .npz works too")
+
+
+def find_stream(name: str) -> Stream:
+    """What is known about a stream given by its canonical name."""
+    return OWN if is_path(name) else STREAMS[name]
+
+
+def data_dir(given: Path | str | None = None) -> Path:
+    """--data-dir, else ONEPASS_DATA, else the user's cache folder."""
+    if given or os.environ.get("ONEPASS_DATA"):
+        return Path(given or os.environ["ONEPASS_DATA"]).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "onepass"
+
+
+def load(
+    name: str,
+    *,
+    root: Path | str | None = None,
+    image_size: int = 0,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Dataset:
+    """The data set of a stream; its arrays are made on the first call and opened on every other."""
+    from onepass.data import cache
+
+    place = data_dir(root)
+    if name == "digits":
+        from onepass.data import digits
+
+        return digits.load()
+    folder = cache_folder(name, place, image_size)
+    found = find(name, place, image_size)
+    if found is None:
+        ready = cache.open_cache(folder)  # the files it was made from may be gone
+        if ready is None:
+            raise UsageError(_missing(name, place))
+        return ready
+    ready = cache.open_cache(folder, found.files)
+    return ready if ready is not None else cache.write_cache(folder, found, progress)
+
+
+def find(name: str, place: Path, image_size: int = 0) -> Found | None:
+    """The files of a stream, in whatever form they are there."""
+    if is_path(name):
+        from onepass.data import folder, npz
+
+        return npz.find(Path(name)) if name.endswith(".npz") else folder.find(Path(name), image_size)
+    if name == "mini-imagenet":
+        from onepass.data import mini_imagenet
+
+        return mini_imagenet.find(place, image_size)
+    from onepass.data import cifar
+
+    return cifar.find(place, {"cifar10": cifar.CIFAR10, "cifar100": cifar.CIFAR100}[name])
+
+
+def cache_folder(name: str, place: Path, image_size: int) -> Path:
+    label = f"{Path(name).stem}-{hashlib.sha256(name.encode()).hexdigest()[:8]}" if is_path(name) else name
+    return place / "arrays" / (f"{label}-{image_size}" if image_size else label)
+
+
+def _missing(name: str, place: Path) -> str:
+    if is_path(name):
+        return f"no images at {name}: needed is a folder of class/image.jpg, or train/class and test/class, or an .npz"
+    return f"no {name} in {place}; run: onepass data get {name}   (--data-dir or ONEPASS_DATA name another folder)"

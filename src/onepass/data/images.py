@@ -1,0 +1,179 @@
+"""What readers of image files share: decoding by pillow in threads, some images at a time, and a fixed test share.
+
+Images become RGB squares of bytes: upright as their EXIF says, on white where they are transparent, the shorter side
+scaled to the size, the longer side cut off evenly.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from onepass.data import Split
+from onepass.data.archive import shown, sniff
+from onepass.errors import UsageError
+from onepass.seeds import child_seed
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from onepass.data import Blocks
+
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "PPM", "TIFF")
+SUFFIXES = (".jpg", ".jpeg", ".jpe", ".png", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".pbm", ".pnm", ".tif", ".tiff")
+SEED = 0  # of every test share that is chosen here
+_BLOCK_BYTES = 4 << 20
+_MAX_THREADS = 8
+_ORIENTATION = 0x0112  # the EXIF tag, and what its values ask for
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class BadImage(ValueError):
+    """An image that does not decode, or is too large to try: the reason alone, since the caller knows its name."""
+
+
+def decode(source: Path | bytes, size: int) -> NDArray[np.uint8]:
+    """The image as (3, size, size)."""
+    image, _ = _loaded(source, 2 * size)
+    return square(_rgb(image), size)
+
+
+def square(image: Image.Image, size: int) -> NDArray[np.uint8]:
+    """The middle of an RGB image as (3, size, size)."""
+    width, height = image.size
+    side = min(width, height)
+    left, top = (width - side) // 2, (height - side) // 2
+    if (width, height) != (size, size):
+        box = (left, top, left + side, top + side)
+        image = image.resize((size, size), Image.Resampling.LANCZOS, box=box, reducing_gap=3.0)
+    pixels: NDArray[np.uint8] = np.asarray(image).transpose(2, 0, 1)
+    return pixels
+
+
+def measure(source: Path | bytes) -> tuple[int, int]:
+    """Width and height of an image, all of which was decoded to see that it can be (a JPEG at its smallest scale)."""
+    return _loaded(source, 1)[1]
+
+
+def _loaded(source: Path | bytes, at_least: int) -> tuple[Image.Image, tuple[int, int]]:
+    """The image upright, and its full size; a JPEG comes scaled down if that leaves both sides `at_least` pixels."""
+    try:
+        with Image.open(source if isinstance(source, Path) else io.BytesIO(source), formats=FORMATS) as image:
+            full = image.size
+            limit = Image.MAX_IMAGE_PIXELS
+            if limit is not None and full[0] * full[1] > limit:
+                raise BadImage(f"{full[0]} x {full[1]} pixels are more than the {limit:,} that are safe to decode")
+            image.draft(image.mode, (at_least, at_least))
+            image.load()
+            turn = image.getexif().get(_ORIENTATION, 1)
+            if turn not in _UPRIGHT:
+                return image, full
+            return image.transpose(_UPRIGHT[turn]), full[::-1] if turn > 4 else full
+    except BadImage:
+        raise
+    except Exception as error:  # pillow's decoders let anything out of a damaged file
+        raise BadImage(_reason(source, error)) from error
+
+
+def _reason(source: Path | bytes, error: Exception) -> str:
+    if isinstance(error, UnidentifiedImageError):
+        head = source if isinstance(source, bytes) else source.read_bytes()
+        return f"it is {sniff(head[:1024]) or 'no image'}" if head else "the file is empty"
+    words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return shown(words) or type(error).__name__
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    if image.mode == "RGB":
+        return image
+    if image.mode.startswith("I"):  # 16 bits, which convert() would cut off at 255
+        high = np.clip(np.asarray(image), 0, 65535) >> 8
+        return Image.fromarray(high.astype(np.uint8)).convert("RGB")
+    if "A" in image.getbands() or "transparency" in image.info:
+        over = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", over.size, "white"), over).convert("RGB")
+    return image.convert("RGB")
+
+
+def decoded(images: Sequence[tuple[Path, int]], size: int) -> Split:
+    """Files and their labels as a split."""
+    return Split(len(images), (3, size, size), partial(_blocks, images, size))
+
+
+def _blocks(images: Sequence[tuple[Path, int]], size: int) -> Blocks:
+    length = max(1, min(256, _BLOCK_BYTES // (3 * size * size)))
+    return in_threads(partial(_block, size), (images[i : i + length] for i in range(0, len(images), length)))
+
+
+def _block(size: int, images: Sequence[tuple[Path, int]]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    x = np.empty((len(images), 3, size, size), dtype=np.uint8)
+    for row, (path, _) in zip(x, images, strict=True):
+        try:
+            row[:] = decode(path, size)
+        except BadImage as error:
+            raise UsageError(f"{path} does not decode: {error}; remove it, or put a good copy in its place") from error
+    return x, np.array([label for _, label in images], dtype=np.int64)
+
+
+def measured(paths: Sequence[Path]) -> Iterator[tuple[int, int] | str]:
+    """For each file its width and height, or why it does not decode."""
+    chunks = (paths[i : i + 64] for i in range(0, len(paths), 64))
+    for sizes in in_threads(lambda chunk: [_measured(path) for path in chunk], chunks):
+        yield from sizes
+
+
+def _measured(path: Path) -> tuple[int, int] | str:
+    try:
+        return measure(path)
+    except BadImage as error:
+        return str(error)
+
+
+def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    """map() over a few threads, which work only a little ahead, so that results need not fit in memory."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    n = min(cores, _MAX_THREADS)
+    pool = ThreadPoolExecutor(n)
+    try:
+        ahead: deque[Callable[[], Result]] = deque()
+        for item in items:
+            ahead.append(pool.submit(function, item).result)
+            if len(ahead) > 2 * n:
+                yield ahead.popleft()()
+        while ahead:
+            yield ahead.popleft()()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def held_out(n: int, share: float, *names: str) -> NDArray[np.bool_]:
+    """Which of the n images of a class are for testing: the end of a shuffle that depends on the names alone."""
+    test = np.zeros(n, dtype=np.bool_)
+    order = np.random.default_rng(child_seed(SEED, *names)).permutation(n)
+    test[order[n - max(1, round(share * n)) :]] = True
+    return test
+
+
+def natural(name: str) -> tuple[bool, int, str]:
+    """A sort key for names of classes: numbers first and by value, then the others."""
+    return (False, int(name), name) if name.isdecimal() else (True, 0, name)

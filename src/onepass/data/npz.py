@@ -1,0 +1,263 @@
+"""A person's own images as arrays in an .npz: x and y, perhaps x_test and y_test. Read some rows at a time."""
+
+from __future__ import annotations
+
+import math
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import numpy as np
+
+from onepass.data import Found, Source, Split, archive, images
+from onepass.errors import UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from onepass.data import Blocks
+
+TEST_SHARE = 0.2
+LIMIT = 64 << 30  # bytes that the arrays may unpack to
+MAX_RATIO = 1040  # what deflate can reach at most, and a little
+MAX_LABEL_BYTES = 1 << 30
+_BLOCK_BYTES = 4 << 20
+_ALIASES = {
+    "x": ("x", "x_train", "train_images"),
+    "y": ("y", "y_train", "train_labels"),
+    "x_test": ("x_test", "test_images"),
+    "y_test": ("y_test", "test_labels"),
+}
+_BROKEN = (OSError, EOFError, ValueError, NotImplementedError, RuntimeError, MemoryError, OverflowError)
+_BROKEN_FORMATS = (zipfile.BadZipFile, zlib.error, struct.error, SyntaxError)
+
+
+@dataclass(frozen=True)
+class Array:
+    """An array in the archive, of which the header was read."""
+
+    path: Path
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+    fortran: bool
+
+    @property
+    def key(self) -> str:
+        return self.name.removesuffix(".npy")
+
+    def blocks(self) -> Iterator[NDArray[np.generic]]:
+        """Some rows at a time."""
+        with _explained(self.path, self.name), zipfile.ZipFile(self.path) as zipped, zipped.open(self.name) as file:
+            _header(file)
+            row = math.prod(self.shape[1:]) * self.dtype.itemsize
+            step = self.shape[0] if self.fortran else max(1, _BLOCK_BYTES // max(1, row))
+            for start in range(0, self.shape[0], step or 1):
+                n = min(step, self.shape[0] - start)
+                content = _exactly(file, n * row)
+                block = np.frombuffer(content, dtype=self.dtype)
+                yield block.reshape((n, *self.shape[1:]), order="F" if self.fortran else "C")
+            file.read(1)  # the checksum is compared at the end
+
+
+@dataclass(frozen=True)
+class Part:
+    """Images with the indices of their classes, of which a mask chooses some."""
+
+    x: Array
+    labels: NDArray[np.int64]
+    chosen: NDArray[np.bool_]
+
+    def split(self) -> Split:
+        return Split(int(self.chosen.sum()), _chw(self.x), self.blocks)
+
+    def blocks(self) -> Blocks:
+        start = 0
+        for block in self.x.blocks():
+            here = slice(start, start + len(block))
+            start += len(block)
+            if self.chosen[here].any():
+                yield _bytes(self.x, block[self.chosen[here]]), self.labels[here][self.chosen[here]]
+
+
+def find(path: Path) -> Found | None:
+    return Found("npz", (path,), partial(_read, path)) if path.is_file() else None
+
+
+def _read(path: Path) -> Source:
+    arrays = _arrays(path)
+    x, y = _pair(path, arrays, "x", "y")
+    classes, labels = _classes(y)
+    if len(classes) < 2:
+        raise UsageError(f"{path}: {y.key} has only one class; a stream needs at least two")
+    if "x_test" in arrays or "y_test" in arrays:
+        x_test, y_test = _pair(path, arrays, "x_test", "y_test")
+        if _chw(x) != _chw(x_test):
+            raise UsageError(f"{path}: images of {x.shape[1:]} in {x.key} and of {x_test.shape[1:]} in {x_test.key}")
+        train, test = _whole(x, labels), _whole(x_test, _known(classes, y, y_test))
+        notes = []
+    else:
+        is_test = _hold_out(path, classes, labels)
+        train, test = Part(x, labels, ~is_test), Part(x, labels, is_test)
+        notes = [f"no x_test: {TEST_SHARE:.0%} of each class were held out for testing (seed {images.SEED})"]
+    return Source(classes, train.split(), test.split(), tuple(notes))
+
+
+def _whole(x: Array, labels: NDArray[np.int64]) -> Part:
+    return Part(x, labels, np.ones(len(labels), dtype=np.bool_))
+
+
+def _hold_out(path: Path, classes: tuple[str, ...], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+    is_test = np.zeros(len(labels), dtype=np.bool_)
+    for label, name in enumerate(classes):
+        rows = np.flatnonzero(labels == label)
+        if len(rows) < 2:
+            raise UsageError(f"{path}: class {name!r} has one image; at least one to train and one to test on")
+        is_test[rows] = images.held_out(len(rows), TEST_SHARE, "npz", name)
+    return is_test
+
+
+def _classes(y: Array) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    """The names of the classes in order, and each row's class."""
+    names, inverse = np.unique(_names(y), return_inverse=True)
+    order = sorted(range(len(names)), key=lambda i: images.natural(str(names[i])))
+    rank = np.empty(len(names), dtype=np.int64)
+    rank[order] = np.arange(len(names))
+    return tuple(str(names[i]) for i in order), rank[inverse]
+
+
+def _known(classes: tuple[str, ...], y: Array, y_test: Array) -> NDArray[np.int64]:
+    names, own = _classes(y_test)
+    if new := [name for name in names if name not in classes]:
+        raise UsageError(f"{y.path}: {y_test.key} has the class {new[0]!r}, which {y.key} lacks")
+    if untested := [name for name in classes if name not in names]:
+        raise UsageError(f"{y.path}: {y_test.key} lacks the class {untested[0]!r} of {y.key}: every class needs tests")
+    return own  # the same names in the same order
+
+
+def _names(y: Array) -> NDArray[np.generic]:
+    values = np.concatenate(list(y.blocks())).reshape(-1)
+    if values.dtype.kind == "S":
+        try:
+            return np.char.decode(values, "utf-8")
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{y.path}: {y.key} has names that are not UTF-8: {error}") from error
+    return values
+
+
+def _pair(path: Path, arrays: dict[str, Array], x_name: str, y_name: str) -> tuple[Array, Array]:
+    for name in (x_name, y_name):
+        if name not in arrays:
+            there = ", ".join(array.key for array in arrays.values()) or "none of these"
+            raise UsageError(f"{path} has no array {name} ({there} found): it needs x and y, or also x_test and y_test")
+    x, y = arrays[x_name], arrays[y_name]
+    if y.dtype.kind not in "iuUS" or not (len(y.shape) == 1 or (len(y.shape) == 2 and y.shape[1] == 1)):
+        raise UsageError(f"{path}: {y.key} is {y.dtype} {y.shape}; labels are (n,) integers or strings")
+    _chw(x)
+    if x.shape[0] != y.shape[0] or not x.shape[0]:
+        raise UsageError(f"{path}: {x.shape[0]} images in {x.key} and {y.shape[0]} labels in {y.key}")
+    if math.prod(y.shape) * y.dtype.itemsize > MAX_LABEL_BYTES:
+        raise UsageError(f"{path}: {y.key} has more than the {MAX_LABEL_BYTES:,} bytes that are read as labels")
+    return x, y
+
+
+def _chw(x: Array) -> tuple[int, int, int]:
+    """The shape of one image, and so which axis its channels are."""
+    match x.shape[1:]:
+        case (int(h), int(w)) if h and w:
+            return 1, h, w
+        case (1 | 3 as c, int(h), int(w)) if h and w and w not in (1, 3):
+            return c, h, w
+        case (int(h), int(w), 1 | 3 as c) if h and w and h not in (1, 3):
+            return c, h, w
+    raise UsageError(
+        f"{x.path}: {x.key} is {x.dtype} {x.shape}; images are (n, h, w), (n, h, w, c) or (n, c, h, w), c 1 or 3"
+    )
+
+
+def _bytes(x: Array, block: NDArray[np.generic]) -> NDArray[np.uint8]:
+    """Rows as (n, c, h, w) bytes."""
+    shape = _chw(x)
+    if block.ndim == 4 and block.shape[1:] != shape:
+        block = block.transpose(0, 3, 1, 2)
+    block = block.reshape(len(block), *shape)
+    if block.dtype == np.uint8:
+        return block.view(np.uint8)
+    values = block.astype(np.float64)
+    if not ((values >= 0) & (values <= 1)).all():  # a NaN is neither
+        raise UsageError(
+            f"{x.path}: {x.key} has values from {values.min()} to {values.max()}; {x.dtype} images must lie in 0..1 "
+            "(divide by 255, or save them as uint8)"
+        )
+    return np.rint(values * 255).astype(np.uint8)
+
+
+def _arrays(path: Path) -> dict[str, Array]:
+    """The arrays we know by name; only their headers are read."""
+    with path.open("rb") as file:
+        kind = archive.sniff(file.read(1024))
+    if kind != "a zip archive":
+        raise UsageError(
+            f"{path}: this is {kind or 'no .npz file'}; np.savez_compressed(path, x=images, y=labels) makes one"
+        )
+    found: dict[str, Array] = {}
+    with _explained(path), zipfile.ZipFile(path) as zipped:
+        members = {entry.filename: entry for entry in zipped.infolist()}
+        for name, aliases in _ALIASES.items():
+            member = next((members[f"{alias}.npy"] for alias in aliases if f"{alias}.npy" in members), None)
+            if member is not None:
+                found[name] = _array(path, zipped, member)
+        if sum(member.file_size for member in members.values()) > LIMIT:
+            raise UsageError(
+                f"{path}: unpacks to more than the {LIMIT >> 30} GiB allowed; an image folder has no limit"
+            )
+    return found
+
+
+def _array(path: Path, zipped: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or member.flag_bits & 1:
+        raise UsageError(f"{path}: {member.filename} is encrypted or packed in an unusual way; save it with np.savez")
+    with zipped.open(member) as file:
+        shape, fortran, dtype = _header(file)
+        size = file.tell() + math.prod(shape) * dtype.itemsize
+    if dtype.kind not in "uifUS":
+        what = "Python objects, which are never loaded" if dtype.hasobject else str(dtype)
+        raise UsageError(f"{path}: {member.filename} is an array of {what}; save numbers (or strings as labels)")
+    if size != member.file_size or size > MAX_RATIO * member.compress_size + 1000:
+        raise UsageError(f"{path}: {member.filename} declares {shape} {dtype}, which it does not hold; get it again")
+    return Array(path, member.filename, shape, dtype, fortran)
+
+
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:
+    match np.lib.format.read_magic(file):
+        case (1, 0):
+            return np.lib.format.read_array_header_1_0(file)
+        case (2, 0):
+            return np.lib.format.read_array_header_2_0(file)
+        case version:
+            raise ValueError(f"array format {version}")
+
+
+def _exactly(file: IO[bytes], n: int) -> bytes:
+    content = file.read(n)
+    if len(content) != n:
+        raise EOFError("it ends too early")
+    return content
+
+
+@contextmanager
+def _explained(path: Path, member: str = "") -> Iterator[None]:
+    try:
+        yield
+    except UsageError:
+        raise
+    except (*_BROKEN, *_BROKEN_FORMATS) as error:
+        where = f"{path}: {member}" if member else str(path)
+        reason = archive.shown(str(error)) or type(error).__name__
+        raise UsageError(f"{where}: damaged, or no .npz file: {reason}; get it again, or save it again") from error

@@ -1,0 +1,20 @@
+"""IID++: the compute of replay, on shuffled data (Caccia et al., ICLR 2022)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from onepass.batch import Batch
+from onepass.learner import Learner
+
+
+class IIDPP(Learner):
+    """Fine-tuning whose stream brings a second, independent batch in each step, passed through the net on its own."""
+
+    def loss(self, batch: Batch, replay: Batch) -> Tensor:
+        halves = [batch[rows] for rows in torch.arange(len(batch)).tensor_split(2)]
+        passes = self.passes(self.net, *halves, joint=False)
+        losses = torch.stack([self.cross_entropy(logits, y) for logits, y in passes])
+        sizes = losses.new_tensor([len(y) for _, y in passes])
+        return losses @ (sizes / sizes.sum())
