@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import compress
+from itertools import chain, compress
 from pathlib import Path
 from typing import Literal
 
@@ -30,6 +30,7 @@ class Layout:
     root: Path
     train: dict[str, Path]
     test: dict[str, Path] | None  # None: held out of train
+    unused: tuple[str, ...] = ()  # folders beside train and test
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -47,32 +48,41 @@ def find(path: Path, image_size: int, *, on_bad: OnBad = "skip") -> Found | None
 
 
 def look(path: Path) -> Layout | None:
+    """Train and test if there are folders of that name with class folders in them, else every folder is a class."""
     if not path.is_dir():
         return None
     root = path.resolve()
     top = subfolders(root)
-    train = subfolders(top["train"]) if "train" in top else {}
-    if not train:  # one of the classes may well be trains
+    by_role = {name.lower(): name for name in top}
+    train = subfolders(top[by_role["train"]]) if "train" in by_role else {}
+    tests = [by_role[name] for name in TEST_NAMES if name in by_role]
+    if not train or (len(top) > 1 and not tests):  # one of the classes may well be trains
         return Layout(root, top, None) if top else None
-    candidates = {name: subfolders(top[name]) for name in TEST_NAMES if name in top}
-    for test in candidates.values():
-        if test.keys() & train.keys():
-            return Layout(root, train, test)
-    if candidates and any(candidates.values()):
-        name, classes = next((name, classes) for name, classes in candidates.items() if classes)
+    inside = {name: subfolders(top[name]) for name in tests}
+    chosen = next((name for name in tests if inside[name].keys() & train.keys()), None)
+    if chosen is None and any(inside.values()):
         raise UsageError(
-            f"{root / name} has the classes {_some(list(classes))}, none of which {root / 'train'} has "
-            f"({_some(list(train))}): a test folder needs the same class folders"
+            f"{root}: {' and '.join(tests)} has the folders {_some([*chain(*inside.values())])}, none of which is in "
+            f"train ({_some(list(train))}): images to test on need the same class folders"
         )
-    others = [name for name in top if name != "train"]
-    return Layout(root, train, None) if not others or candidates else Layout(root, top, None)
+    unused = tuple(name for name in top if name not in (by_role["train"], chosen))
+    return Layout(root, train, None if chosen is None else inside[chosen], unused)
+
+
+def _entries(path: Path) -> list[os.DirEntry[str]]:
+    """What is in a folder and not hidden."""
+    try:
+        with os.scandir(path) as entries:
+            return [entry for entry in entries if not entry.name.startswith((".", "__MACOSX"))]
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def subfolders(path: Path) -> dict[str, Path]:
     """The folders in a folder by name, in the order of classes."""
     found = {}
-    for entry in os.scandir(path):
-        if entry.name.startswith((".", "__")) or not entry.is_dir():
+    for entry in _entries(path):
+        if not entry.is_dir():
             continue
         if entry.is_symlink():
             raise UsageError(f"{entry.path} is a link to a folder, which is not followed: put the folder itself there")
@@ -81,18 +91,18 @@ def subfolders(path: Path) -> dict[str, Path]:
 
 
 def list_images(folder: Path, root: Path) -> list[Path]:
-    """All images in a folder and in the folders inside it, by their names, sorted; links must not lead out of root."""
-    found = []
-    for entry in os.scandir(folder):
-        if entry.name.startswith("."):
-            continue
-        path = Path(entry.path)
-        if path.suffix.lower() in images.SUFFIXES and entry.is_file():
+    """All images in a folder and in the folders inside it, sorted; a link must not lead out of root."""
+    found, folders = [], [folder]
+    for inside in folders:  # which grows
+        folders.extend(subfolders(inside).values())
+        for entry in _entries(inside):
+            path = Path(entry.path)
+            if path.suffix.lower() not in images.SUFFIXES or not entry.is_file():
+                continue
             if entry.is_symlink() and not path.resolve().is_relative_to(root):
                 raise UsageError(f"{path} is a link that leads out of {root}, which is refused: copy the image there")
             found.append(path)
-    inner = (path for inside in subfolders(folder).values() for path in list_images(inside, root))
-    return [*sorted(found), *inner]
+    return sorted(found)
 
 
 def _read(layout: Layout, image_size: int, on_bad: OnBad) -> Source:
@@ -101,7 +111,7 @@ def _read(layout: Layout, image_size: int, on_bad: OnBad) -> Source:
         raise UsageError(_one_class(layout))
     if more := [name for name in layout.test or () if name not in layout.train]:
         raise UsageError(f"{layout.root} has {_some(more)} to test on, but nothing of that name to train on")
-    notes = []
+    notes = [f"not used: the folder {name}" for name in layout.unused]
     train = _labelled(layout.root, classes, layout.train)
     if layout.test is not None:
         test = _labelled(layout.root, classes, layout.test)
@@ -188,8 +198,6 @@ def _size(own: set[tuple[int, int]], wanted: int) -> tuple[int, str]:
 
 
 def _one_class(layout: Layout) -> str:
-    if not layout.train:
-        return f"{layout.root} has no folders of images: put them there as class/image.jpg"
     ((name, path),) = layout.train.items()
     inner = list(subfolders(path))
     hint = f"; do you mean {path}, which has the folders {_some(inner)}?" if inner else ": a stream needs at least two"

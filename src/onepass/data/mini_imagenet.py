@@ -130,6 +130,8 @@ def _read_csv(place: Path, files: Sequence[Path], image_size: int) -> Source:
     there = {path.name: path for path in folder.list_images(root / "images", root)}
     if missing := [name for name, _ in rows if name not in there]:
         raise UsageError(f"{len(missing)} of {len(rows)} images are not in {place / 'images'}, such as {missing[0]!r}")
+    if len({name for name, _ in rows}) != len(rows):
+        raise UsageError(f"{place}: the CSV files name an image twice; get them again")
     index = {name: label for label, name in enumerate(classes)}
     return _from_files(root, classes, [(there[name], index[label]) for name, label in rows], image_size)
 
@@ -180,10 +182,7 @@ def _split(groups: Sequence[Sequence[Member]], size: int) -> Split:
 
 def _members(path: Path) -> Iterator[tuple[str, Member]]:
     """The classes of a pickle, with images that stay in the file."""
-    try:
-        value = safe_pickle.load(path)
-    except safe_pickle.BadPickle as error:
-        raise UsageError(str(error)) from error
+    value = safe_pickle.load(path)
     if not isinstance(value, dict) or not {"image_data", "class_dict"} <= value.keys():
         what = f"a dict with {', '.join(map(str, value))}" if isinstance(value, dict) else f"a {type(value).__name__}"
         raise UsageError(f"{path}: {what} where one with image_data and class_dict is expected; get it again")
@@ -241,9 +240,14 @@ def _labels(label: int, n: int) -> NDArray[np.int64]:
 
 def _release(array: NDArray[np.uint8]) -> None:
     """Give back the pages of a mapped file that were read: it is larger than we want to hold."""
+    mapped = _mapping(array)
+    if isinstance(mapped, mmap.mmap) and hasattr(mapped, "madvise"):  # not on Windows
+        mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def _mapping(array: NDArray[np.uint8]) -> object:
+    """What holds an array's bytes."""
     base: object = array
     while isinstance(base, np.ndarray):
         base = base.base
-    mapped = base.obj if isinstance(base, memoryview) else base
-    if isinstance(mapped, mmap.mmap) and hasattr(mapped, "madvise"):
-        mapped.madvise(mmap.MADV_DONTNEED)
+    return base.obj if isinstance(base, memoryview) else base

@@ -34,8 +34,8 @@ _ALIASES = {
     "x_test": ("x_test", "test_images"),
     "y_test": ("y_test", "test_labels"),
 }
-_BROKEN = (OSError, EOFError, ValueError, NotImplementedError, RuntimeError, MemoryError, OverflowError)
-_BROKEN_FORMATS = (zipfile.BadZipFile, zlib.error, struct.error, SyntaxError)
+_BROKEN = (OSError, EOFError, ValueError, RuntimeError, MemoryError, OverflowError, SyntaxError)
+_BROKEN_ZIP = (zipfile.BadZipFile, zlib.error, struct.error)
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,9 @@ class Array:
             step = self.shape[0] if self.fortran else max(1, _BLOCK_BYTES // max(1, row))
             for start in range(0, self.shape[0], step or 1):
                 n = min(step, self.shape[0] - start)
-                content = _exactly(file, n * row)
+                content = file.read(n * row)
+                if len(content) != n * row:
+                    raise EOFError("it ends too early")
                 block = np.frombuffer(content, dtype=self.dtype)
                 yield block.reshape((n, *self.shape[1:]), order="F" if self.fortran else "C")
             file.read(1)  # the checksum is compared at the end
@@ -68,22 +70,25 @@ class Array:
 
 @dataclass(frozen=True)
 class Part:
-    """Images with the indices of their classes, of which a mask chooses some."""
+    """Images with the indices of their classes, of which a mask may choose some."""
 
     x: Array
     labels: NDArray[np.int64]
-    chosen: NDArray[np.bool_]
+    chosen: NDArray[np.bool_] | None = None
 
     def split(self) -> Split:
-        return Split(int(self.chosen.sum()), _chw(self.x), self.blocks)
+        n = len(self.labels) if self.chosen is None else int(self.chosen.sum())
+        return Split(n, _chw(self.x), self.blocks)
 
     def blocks(self) -> Blocks:
         start = 0
         for block in self.x.blocks():
-            here = slice(start, start + len(block))
+            rows = np.arange(len(block))
+            if self.chosen is not None:
+                rows = np.flatnonzero(self.chosen[start : start + len(block)])
+            if len(rows):
+                yield _bytes(self.x, block[rows]), self.labels[start + rows]
             start += len(block)
-            if self.chosen[here].any():
-                yield _bytes(self.x, block[self.chosen[here]]), self.labels[here][self.chosen[here]]
 
 
 def find(path: Path) -> Found | None:
@@ -100,7 +105,7 @@ def _read(path: Path) -> Source:
         x_test, y_test = _pair(path, arrays, "x_test", "y_test")
         if _chw(x) != _chw(x_test):
             raise UsageError(f"{path}: images of {x.shape[1:]} in {x.key} and of {x_test.shape[1:]} in {x_test.key}")
-        train, test = _whole(x, labels), _whole(x_test, _known(classes, y, y_test))
+        train, test = Part(x, labels), Part(x_test, _known(classes, y, y_test))
         notes = []
     else:
         is_test = _hold_out(path, classes, labels)
@@ -109,14 +114,10 @@ def _read(path: Path) -> Source:
     return Source(classes, train.split(), test.split(), tuple(notes))
 
 
-def _whole(x: Array, labels: NDArray[np.int64]) -> Part:
-    return Part(x, labels, np.ones(len(labels), dtype=np.bool_))
-
-
 def _hold_out(path: Path, classes: tuple[str, ...], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
     is_test = np.zeros(len(labels), dtype=np.bool_)
-    for label, name in enumerate(classes):
-        rows = np.flatnonzero(labels == label)
+    members = np.split(np.argsort(labels, kind="stable"), np.cumsum(np.bincount(labels))[:-1])
+    for name, rows in zip(classes, members, strict=True):
         if len(rows) < 2:
             raise UsageError(f"{path}: class {name!r} has one image; at least one to train and one to test on")
         is_test[rows] = images.held_out(len(rows), TEST_SHARE, "npz", name)
@@ -126,7 +127,8 @@ def _hold_out(path: Path, classes: tuple[str, ...], labels: NDArray[np.int64]) -
 def _classes(y: Array) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """The names of the classes in order, and each row's class."""
     names, inverse = np.unique(_names(y), return_inverse=True)
-    order = sorted(range(len(names)), key=lambda i: images.natural(str(names[i])))
+    is_text = names.dtype.kind == "U"
+    order = sorted(range(len(names)), key=lambda i: images.natural(str(names[i])) if is_text else names[i])
     rank = np.empty(len(names), dtype=np.int64)
     rank[order] = np.arange(len(names))
     return tuple(str(names[i]) for i in order), rank[inverse]
@@ -134,11 +136,12 @@ def _classes(y: Array) -> tuple[tuple[str, ...], NDArray[np.int64]]:
 
 def _known(classes: tuple[str, ...], y: Array, y_test: Array) -> NDArray[np.int64]:
     names, own = _classes(y_test)
-    if new := [name for name in names if name not in classes]:
+    index = {name: label for label, name in enumerate(classes)}
+    if new := [name for name in names if name not in index]:
         raise UsageError(f"{y.path}: {y_test.key} has the class {new[0]!r}, which {y.key} lacks")
-    if untested := [name for name in classes if name not in names]:
+    if untested := sorted(index.keys() - set(names), key=images.natural):
         raise UsageError(f"{y.path}: {y_test.key} lacks the class {untested[0]!r} of {y.key}: every class needs tests")
-    return own  # the same names in the same order
+    return np.array([index[name] for name in names], dtype=np.int64)[own]
 
 
 def _names(y: Array) -> NDArray[np.generic]:
@@ -159,6 +162,8 @@ def _pair(path: Path, arrays: dict[str, Array], x_name: str, y_name: str) -> tup
     x, y = arrays[x_name], arrays[y_name]
     if y.dtype.kind not in "iuUS" or not (len(y.shape) == 1 or (len(y.shape) == 2 and y.shape[1] == 1)):
         raise UsageError(f"{path}: {y.key} is {y.dtype} {y.shape}; labels are (n,) integers or strings")
+    if x.dtype != np.uint8 and x.dtype.kind != "f":
+        raise UsageError(f"{path}: {x.key} is {x.dtype}; images are uint8, or float from 0 to 1")
     _chw(x)
     if x.shape[0] != y.shape[0] or not x.shape[0]:
         raise UsageError(f"{path}: {x.shape[0]} images in {x.key} and {y.shape[0]} labels in {y.key}")
@@ -176,9 +181,7 @@ def _chw(x: Array) -> tuple[int, int, int]:
             return c, h, w
         case (int(h), int(w), 1 | 3 as c) if h and w and h not in (1, 3):
             return c, h, w
-    raise UsageError(
-        f"{x.path}: {x.key} is {x.dtype} {x.shape}; images are (n, h, w), (n, h, w, c) or (n, c, h, w), c 1 or 3"
-    )
+    raise UsageError(f"{x.path}: {x.key} is {x.shape}; images are (n, h, w), (n, h, w, c) or (n, c, h, w), c 1 or 3")
 
 
 def _bytes(x: Array, block: NDArray[np.generic]) -> NDArray[np.uint8]:
@@ -200,7 +203,7 @@ def _bytes(x: Array, block: NDArray[np.generic]) -> NDArray[np.uint8]:
 
 def _arrays(path: Path) -> dict[str, Array]:
     """The arrays we know by name; only their headers are read."""
-    with path.open("rb") as file:
+    with _explained(path), path.open("rb") as file:
         kind = archive.sniff(file.read(1024))
     if kind != "a zip archive":
         raise UsageError(
@@ -244,20 +247,13 @@ def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[np.generic
             raise ValueError(f"array format {version}")
 
 
-def _exactly(file: IO[bytes], n: int) -> bytes:
-    content = file.read(n)
-    if len(content) != n:
-        raise EOFError("it ends too early")
-    return content
-
-
 @contextmanager
 def _explained(path: Path, member: str = "") -> Iterator[None]:
     try:
         yield
     except UsageError:
         raise
-    except (*_BROKEN, *_BROKEN_FORMATS) as error:
+    except (*_BROKEN, *_BROKEN_ZIP) as error:
         where = f"{path}: {member}" if member else str(path)
         reason = archive.shown(str(error)) or type(error).__name__
         raise UsageError(f"{where}: damaged, or no .npz file: {reason}; get it again, or save it again") from error

@@ -1,0 +1,164 @@
+"""Images in parquet files, as hubs distribute CIFAR-10 and CIFAR-100; needs pyarrow (pip install onepass[parquet])."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from onepass.data import Found, Source, Split, archive, images
+from onepass.errors import UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from onepass.data import Blocks
+
+IMAGE_COLUMNS = ("img", "image")
+ROWS = 256  # decoded at a time
+
+
+def find(folder: Path, label: str, n_classes: int = 0) -> Found | None:
+    """*train*.parquet and *test*.parquet in a folder or in one inside it, with images and labels in a column `label`.
+
+    Files that declare another number of classes are passed over. Without pyarrow, `read` says that it is needed.
+    """
+    if not folder.is_dir():
+        return None
+    inside = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    unknown = None  # what cannot be read to tell: better explained than passed over, if there is nothing else
+    for place in (folder, *inside):
+        train, test = (tuple(sorted(place.glob(f"*{part}*.parquet"))) for part in ("train", "test"))
+        if train and test:
+            found = Found("parquet", (*train, *test), partial(_read, train, test, label, n_classes))
+            fits = _fits(train[0], label, n_classes)
+            if fits:
+                return found
+            unknown = found if fits is None and unknown is None else unknown
+    return unknown
+
+
+def _fits(path: Path, label: str, n_classes: int) -> bool | None:
+    try:
+        names, _ = _columns(path, label)
+    except OtherData:
+        return False
+    except UsageError:
+        return None
+    return not (names and n_classes) or len(names) == n_classes
+
+
+class OtherData(UsageError):
+    """A good file of something else."""
+
+
+def _pyarrow(part: str = "pyarrow.parquet") -> Any:
+    try:
+        return import_module(part)
+    except ImportError as error:
+        raise UsageError("parquet files are read by pyarrow; run: pip install onepass[parquet]") from error
+
+
+def _read(train: Sequence[Path], test: Sequence[Path], label: str, n_classes: int) -> Source:
+    columns = {path: _columns(path, label) for path in (*train, *test)}
+    names = columns[train[0]][0]
+    labels = [np.concatenate([_labels(path, label) for path in files]) for files in (train, test)]
+    if not all(map(len, labels)):
+        raise UsageError(f"{train[0].parent}: no rows to {'test' if len(labels[0]) else 'train'} on; get it again")
+    n = len(names) or n_classes or int(labels[0].max()) + 1
+    for files, values in zip((train, test), labels, strict=True):
+        if not 0 <= values.min() <= values.max() < n:
+            raise UsageError(f"{files[0]}: labels from {values.min()} to {values.max()} for {n} classes; get it again")
+    size = _size(train[0], columns[train[0]][1])
+    splits = []
+    for files, values in zip((train, test), labels, strict=True):
+        pairs = [(path, columns[path][1]) for path in files]
+        splits.append(Split(len(values), (3, size, size), partial(_blocks, pairs, values, size)))
+    return Source(names or tuple(map(str, range(n))), splits[0], splits[1])
+
+
+def _columns(path: Path, label: str) -> tuple[tuple[str, ...], str]:
+    """The classes' names as far as the file tells them, and its column of images."""
+    with _explained(path):
+        schema = _pyarrow().read_schema(path)
+        image = next((name for name in IMAGE_COLUMNS if name in schema.names), None)
+        if image is None or label not in schema.names:
+            raise OtherData(f"{path} has the columns {', '.join(schema.names)} and not {label} with img or image")
+        return _names(schema.metadata or {}, label), image
+
+
+def _names(metadata: dict[bytes, bytes], label: str) -> tuple[str, ...]:
+    """As Hugging Face's datasets notes them."""
+    try:
+        names = json.loads(metadata[b"huggingface"])["info"]["features"][label]["names"]
+    except (KeyError, TypeError, ValueError):
+        return ()
+    return tuple(map(str, names)) if isinstance(names, list) else ()
+
+
+def _labels(path: Path, label: str) -> NDArray[np.int64]:
+    with _explained(path):
+        column = _pyarrow().read_table(path, columns=[label]).column(0)
+        if column.null_count or not _pyarrow("pyarrow").types.is_integer(column.type):
+            raise UsageError(f"{path}: its {label} are not all integers ({column.type}); get it again")
+        return np.asarray(column.to_numpy(), dtype=np.int64)
+
+
+def _size(path: Path, column: str) -> int:
+    first = next(_contents(path, column), [])
+    try:
+        return min(images.measure(first[0]))
+    except (images.BadImage, IndexError) as error:
+        raise UsageError(f"{path}: its first image does not decode: {error}; get it again") from error
+
+
+def _contents(path: Path, column: str) -> Iterator[list[bytes]]:
+    """The encoded images of some rows at a time."""
+    with _explained(path), _pyarrow().ParquetFile(path) as file:
+        for batch in file.iter_batches(batch_size=ROWS, columns=[column]):
+            values = batch.column(0)
+            if _pyarrow("pyarrow").types.is_struct(values.type):
+                values = values.field("bytes")
+            contents = values.to_pylist()
+            if not all(isinstance(content, bytes) for content in contents):
+                raise UsageError(f"{path}: its {column} holds something other than encoded images; get it again")
+            yield contents
+
+
+def _blocks(files: Sequence[tuple[Path, str]], labels: NDArray[np.int64], size: int) -> Blocks:
+    batches = ((path, contents) for path, column in files for contents in _contents(path, column))
+    start = 0
+    for x in images.in_threads(partial(_decoded, size), batches):
+        yield x, labels[start : start + len(x)]
+        start += len(x)
+
+
+def _decoded(size: int, batch: tuple[Path, list[bytes]]) -> NDArray[np.uint8]:
+    path, contents = batch
+    x = np.empty((len(contents), 3, size, size), dtype=np.uint8)
+    for row, content in zip(x, contents, strict=True):
+        try:
+            row[:] = images.decode(content, size)
+        except images.BadImage as error:
+            raise UsageError(f"{path}: an image in it does not decode: {error}; get it again") from error
+    return x
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except UsageError:
+        raise
+    except (OSError, ValueError, LookupError, NotImplementedError, MemoryError, TypeError) as error:
+        reason = archive.shown(str(error))
+        if path.is_file():
+            with path.open("rb") as file:
+                reason = archive.sniff(file.read(1024)) or reason
+        raise UsageError(f"{path}: no parquet file, or a damaged one: {reason}; get it again") from error
