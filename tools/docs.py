@@ -14,7 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from onepass import report
+from onepass.methods import METHODS
+from onepass.paper import printed
 from onepass.runner import Result
+from onepass.store import key
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"(<!-- generated: (\w+) (\S+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
@@ -22,8 +25,10 @@ BLOCK = re.compile(r"(<!-- generated: (\w+) (\S+) -->\n).*?(<!-- /generated -->)
 
 def stored(folder: str) -> list[Result]:
     results = [Result.from_json(json.loads(path.read_text())) for path in (ROOT / folder).rglob("result.json")]
-    order = {"finetune": 0, "er": 1, "er-fsl": 2}
-    return sorted(results, key=lambda result: (order.get(result.config.method, 9), result.config.seed))
+    order = list(METHODS)
+    return sorted(
+        results, key=lambda result: (order.index(result.config.method), key(result.config), result.config.seed)
+    )
 
 
 def table(folder: str) -> str:
@@ -53,7 +58,58 @@ def steps(path: str) -> str:
     )
 
 
-KINDS: dict[str, Callable[[str], str]] = {"table": table, "steps": steps}
+def command(result: Result) -> str:
+    """The line that makes runs like this one."""
+    config = result.config
+    words = ["onepass run", config.method, "--stream", config.stream, "--net", config.net]
+    memory = getattr(config.settings, "memory", None)
+    words += ["--memory", str(memory)] if memory else []
+    words += ["--fraction", f"{config.fraction:g}"] if config.fraction < 1 else []
+    return " ".join([*words, "--validate"] if config.validate else words)
+
+
+def reproduction(folder: str) -> str:
+    """Printed and measured side by side, a row for each method that was run."""
+    rows = ["| row | printed | ours | n | forgetting | command |", "|---|---:|---:|---:|---:|---|"]
+    groups = report.by_method(stored(folder))
+    for method, measures in report.summary(stored(folder)).items():
+        config = groups[method][0].config
+        cells = printed()["table1"]["rows"][method][config.stream]
+        mean, interval = cells.get("any") or cells[str(getattr(config.settings, "memory", 0))]
+        ours = (
+            f"{report.cell(measures['final_accuracy'])} | {len(groups[method])} | {report.cell(measures['forgetting'])}"
+        )
+        rows.append(f"| {report.title(method)} | {mean} ± {interval} | {ours} | `{command(groups[method][0])}` |")
+    return "\n".join(rows)
+
+
+def protocol(folder: str) -> str:
+    """One line for each reading of the protocol that was tried."""
+    heads = ["method", "softmax over", "passes", "losses", "subspace", "accuracy %", "forgetting %", "seeds"]
+    rows = ["| " + " | ".join(heads) + " |", "|---|" + "---|" * 7]
+    found: dict[str, list[Result]] = {}
+    for result in stored(folder):
+        found.setdefault(key(result.config), []).append(result)
+    for group in found.values():
+        settings = group[0].config.learner_config.to_json()
+        [measures] = report.summary(group).values()
+        row = [report.title(group[0].config.method), settings["scope"], settings.get("forward", "-")]
+        row += [
+            settings.get("combine", "by gamma" if "gamma" in settings else "-"),
+            str(settings.get("subspace", "-") or "d / T"),
+        ]
+        row += [report.cell(measures[name]) for name in ("final_accuracy", "forgetting")]
+        row.append(", ".join(str(result.config.seed) for result in group))
+        rows.append("| " + " | ".join(row) + " |")
+    return "\n".join([*rows, "", f"`{command(next(iter(found.values()))[0])}`, with the settings of each line."])
+
+
+KINDS: dict[str, Callable[[str], str]] = {
+    "table": table,
+    "steps": steps,
+    "reproduction": reproduction,
+    "protocol": protocol,
+}
 
 
 def filled(text: str) -> str:

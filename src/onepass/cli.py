@@ -143,7 +143,7 @@ def _execute(values: argparse.Namespace, configs: dict[str, type[LearnerConfig]]
 
     paths = report.write(results, values.out)
     Console(width=None if sys.stdout.isatty() else 120).print(report.table(results))
-    print(f"table    {paths[0]}\npicture  {paths[1]}\nruns     {values.out}")
+    print(f"{report.NOTE}\n\ntable    {paths[0]}\npicture  {paths[1]}\nruns     {values.out}")
 
 
 def _method_names(words: Sequence[str]) -> list[str]:

@@ -91,8 +91,7 @@ def table(results: Sequence[Result]) -> Table:
     from rich.table import Table
 
     header, *rows = lines(results)
-    left: Any = {"title_justify": "left", "caption_justify": "left"}
-    shown = Table(title=caption(results), caption=NOTE, box=box.SIMPLE_HEAD, **left)
+    shown = Table(title=caption(results), title_justify="left", box=box.SIMPLE_HEAD)
     for number, heading in enumerate(header):
         shown.add_column(heading, justify="right" if number else "left", no_wrap=True)
     for row in rows:

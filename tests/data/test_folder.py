@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import struct
 import zlib
@@ -251,6 +253,21 @@ def bomb(side: int) -> bytes:
     return (
         b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
     )
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("form", images.FORMATS)
+def test_any_damage_is_a_bad_image_at_most(form: str) -> None:
+    file, rng = io.BytesIO(), np.random.default_rng(0)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(noise(0)).save(file, form, exif=exif)
+    for _ in range(60):
+        damaged = bytearray(file.getvalue())
+        for at in rng.integers(0, len(damaged), rng.integers(1, 4)):
+            damaged[at] = rng.integers(256)
+        with contextlib.suppress(images.BadImage):
+            assert images.decode(bytes(damaged), 4).shape == (3, 4, 4)
 
 
 @pytest.mark.filterwarnings("ignore:Image size:PIL.Image.DecompressionBombWarning")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import zipfile
 from pathlib import Path
@@ -202,6 +203,21 @@ def header(shape: tuple[int, ...], dtype: str = "|u1") -> bytes:
 )
 def test_arrays_that_lie_are_refused(tmp_path: Path, x: bytes, message: str) -> None:
     assert message in refused(zipped(tmp_path, x=x, y=npy(Y)))
+
+
+def test_any_damage_is_a_message(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    path = tmp_path / "a.npz"
+    for save_as in (np.savez, np.savez_compressed):
+        save_as(path, x=X[:, :, :2, :2], y=Y.astype("U2"))
+        content = path.read_bytes()
+        for _ in range(400):
+            damaged = bytearray(content)
+            for at in rng.integers(0, len(content), rng.integers(1, 4)):
+                damaged[at] = rng.integers(256)
+            path.write_bytes(damaged)
+            with contextlib.suppress(UsageError):
+                whole(read(path).train)
 
 
 def test_more_than_the_limit_is_refused_before_it_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from onepass.data import Dataset, Found, Source, Split
 from onepass.errors import RunError
 
 FORMAT = "onepass-arrays-1"
+SMALL = 1 << 28  # bytes of images that may stay resident: giving pages back costs reading them again
 Progress = Callable[[int, int], None]  # images done, images in all
 
 
@@ -32,7 +33,7 @@ class Mapped(Dataset):
     def release(self) -> None:
         for images in (self.x, self.x_test):
             mapped = getattr(images, "mapped", None)
-            if mapped is not None:
+            if mapped is not None and len(mapped) > SMALL:
                 mapped.madvise(mmap.MADV_DONTNEED)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -34,8 +35,9 @@ _ALIASES = {
     "x_test": ("x_test", "test_images"),
     "y_test": ("y_test", "test_labels"),
 }
-_BROKEN = (OSError, EOFError, ValueError, RuntimeError, MemoryError, OverflowError, SyntaxError)
+_BROKEN = (OSError, EOFError, ValueError, RuntimeError, MemoryError, OverflowError)
 _BROKEN_ZIP = (zipfile.BadZipFile, zlib.error, struct.error)
+_BROKEN_HEADER = (SyntaxError, tokenize.TokenError, TypeError, LookupError)  # numpy reads it as Python source
 
 
 @dataclass(frozen=True)
@@ -253,7 +255,7 @@ def _explained(path: Path, member: str = "") -> Iterator[None]:
         yield
     except UsageError:
         raise
-    except (*_BROKEN, *_BROKEN_ZIP) as error:
+    except (*_BROKEN, *_BROKEN_ZIP, *_BROKEN_HEADER) as error:
         where = f"{path}: {member}" if member else str(path)
         reason = archive.shown(str(error)) or type(error).__name__
         raise UsageError(f"{where}: damaged, or no .npz file: {reason}; get it again, or save it again") from error

@@ -1,0 +1,171 @@
+"""The array cache: what was written comes back, mapped; what changed or broke is noticed; nothing half is left."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+
+from onepass.data import Found, Source, Split, cache
+from onepass.errors import RunError
+
+Block = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
+RNG = np.random.default_rng(0)
+X, Y = RNG.integers(0, 256, (20, 3, 4, 5), dtype=np.uint8), RNG.integers(0, 3, 20)
+X_TEST, Y_TEST = X[::-1][:7], Y[::-1][:7]
+
+
+def blocks(x: npt.NDArray[np.uint8], y: npt.NDArray[np.int64], step: int = 6) -> Iterator[Block]:
+    for i in range(0, len(x), step):
+        yield x[i : i + step], y[i : i + step]
+
+
+def found_at(path: Path, **changes: object) -> Found:
+    path.write_text("what the images were made from")
+    train = changes.get("train", Split(20, (3, 4, 5), partial(blocks, X, Y)))
+    source = Source(("a", "b", "c"), train, Split(7, (3, 4, 5), partial(blocks, X_TEST, Y_TEST)), ("a note",))  # type: ignore[arg-type]
+    return Found("a form", (path,), lambda: source)
+
+
+def test_what_was_written_comes_back_mapped_and_equal(tmp_path: Path) -> None:
+    reported: list[tuple[int, int]] = []
+    found = found_at(tmp_path / "from")
+    written = cache.write_cache(tmp_path / "deep" / "er", found, lambda done, total: reported.append((done, total)))
+    again = cache.open_cache(tmp_path / "deep" / "er", found.files)
+    assert again is not None
+    for data in (written, again):
+        for tensor, array in ((data.x, X), (data.y, Y), (data.x_test, X_TEST), (data.y_test, Y_TEST)):
+            assert torch.equal(tensor, torch.from_numpy(array.copy()))
+            assert isinstance(tensor.mapped, mmap.mmap)  # type: ignore[attr-defined]
+        assert (data.x.dtype, data.y.dtype) == (torch.uint8, torch.int64)
+        assert data.classes == ("a", "b", "c")
+    assert written.digest == again.digest
+    again.release()
+    assert torch.equal(again.x, written.x)  # given back, and read again
+    assert reported == [(6, 27), (12, 27), (18, 27), (20, 27), (26, 27), (27, 27)]
+    assert cache.notes(tmp_path / "deep" / "er") == ["a note"]
+    assert cache.verify(tmp_path / "deep" / "er")
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["er"]
+
+
+def test_blocks_of_other_sizes_and_strides_give_the_same_digest(tmp_path: Path) -> None:
+    one = cache.write_cache(tmp_path / "one", found_at(tmp_path / "from"))
+    strided = np.ascontiguousarray(X.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    train = Split(20, (3, 4, 5), partial(blocks, strided, Y, 1))
+    other = cache.write_cache(tmp_path / "other", found_at(tmp_path / "from", train=train))
+    assert torch.equal(one.x, other.x)
+    assert one.digest == other.digest
+    changed = Split(20, (3, 4, 5), partial(blocks, X, (Y + 1) % 3))
+    assert cache.write_cache(tmp_path / "third", found_at(tmp_path / "from", train=changed)).digest != one.digest
+
+
+def test_it_is_stale_when_its_files_change(tmp_path: Path) -> None:
+    path = tmp_path / "from"
+    cache.write_cache(tmp_path / "cache", found_at(path))
+    assert cache.open_cache(tmp_path / "cache", (path,)) is not None
+    os.utime(path, ns=(1, 1))
+    assert cache.open_cache(tmp_path / "cache", (path,)) is None
+    assert cache.open_cache(tmp_path / "cache") is not None  # nobody asked about the files: they may be gone
+    cache.write_cache(tmp_path / "cache", found_at(path))
+    assert cache.open_cache(tmp_path / "cache", (path,)) is not None
+    modified = path.stat().st_mtime_ns
+    path.write_text("longer than what the images were made from")
+    os.utime(path, ns=(modified, modified))
+    assert cache.open_cache(tmp_path / "cache", (path,)) is None
+    assert cache.open_cache(tmp_path / "cache", (path, path)) is None
+    path.unlink()
+    assert cache.open_cache(tmp_path / "cache", (path,)) is None
+
+
+@pytest.mark.parametrize("name", ["x", "y", "x_test", "y_test"])
+def test_a_damaged_byte_is_found(tmp_path: Path, name: str) -> None:
+    cache.write_cache(tmp_path / "cache", found_at(tmp_path / "from"))
+    path = tmp_path / "cache" / f"{name}.npy"
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+    assert cache.open_cache(tmp_path / "cache") is not None  # not looked for on every start
+    assert not cache.verify(tmp_path / "cache")
+
+
+@pytest.mark.parametrize("name", ["x", "y", "x_test", "y_test"])
+def test_a_missing_shorter_or_longer_file_is_noticed_at_once(tmp_path: Path, name: str) -> None:
+    cache.write_cache(tmp_path / "cache", found_at(tmp_path / "from"))
+    path = tmp_path / "cache" / f"{name}.npy"
+    content = path.read_bytes()
+    for damaged in (content[:-1], content + b"x", b""):
+        path.write_bytes(damaged)
+        assert cache.open_cache(tmp_path / "cache") is None
+        assert not cache.verify(tmp_path / "cache")
+    path.unlink()
+    assert cache.open_cache(tmp_path / "cache") is None
+
+
+@pytest.mark.parametrize("content", ["", "[]", "null", "{}", '{"format": "onepass-arrays-0"}', '{"format": 3', "\xff"])
+def test_another_meta_is_no_cache(tmp_path: Path, content: str) -> None:
+    assert cache.open_cache(tmp_path / "cache") is None
+    cache.write_cache(tmp_path / "cache", found_at(tmp_path / "from"))
+    (tmp_path / "cache" / "meta.json").write_text(content, encoding="latin-1")
+    assert cache.open_cache(tmp_path / "cache") is None
+
+
+def test_a_pickle_inside_is_never_loaded(tmp_path: Path) -> None:
+    cache.write_cache(tmp_path / "cache", found_at(tmp_path / "from"))
+    path, meta = tmp_path / "cache" / "y.npy", tmp_path / "cache" / "meta.json"
+    np.save(path, np.array([{"an": "object"}] * 20, dtype=object), allow_pickle=True)
+    facts = json.loads(meta.read_text())
+    facts["sizes"]["y"] = path.stat().st_size
+    meta.write_text(json.dumps(facts))
+    assert cache.open_cache(tmp_path / "cache") is None
+
+
+class Crash(BaseException):
+    """Like a Ctrl-C: no ordinary error."""
+
+
+@pytest.mark.parametrize("error", [Crash, ValueError, MemoryError])
+def test_a_crash_while_writing_leaves_what_was_there(tmp_path: Path, error: type[BaseException]) -> None:
+    def crashing() -> Iterator[Block]:
+        yield X[:6], Y[:6]
+        assert len(list((tmp_path / "arrays").iterdir())) == 1 + there
+        raise error("in the middle")
+
+    (tmp_path / "arrays").mkdir()
+    target = tmp_path / "arrays" / "cache"
+    for there in (0, 1):
+        with pytest.raises(error):
+            cache.write_cache(target, found_at(tmp_path / "from", train=Split(20, (3, 4, 5), crashing)))
+        assert len(list((tmp_path / "arrays").iterdir())) == there
+        if not there:
+            assert cache.open_cache(target) is None
+            cache.write_cache(target, found_at(tmp_path / "from"))
+    assert cache.verify(target)
+
+
+@pytest.mark.parametrize(
+    "train",
+    [
+        Split(21, (3, 4, 5), partial(blocks, X, Y)),
+        Split(20, (3, 5, 4), partial(blocks, X, Y)),
+        Split(20, (3, 4, 5), partial(blocks, X.astype(np.int64), Y)),  # type: ignore[arg-type]
+        Split(20, (3, 4, 5), partial(blocks, X, Y[:19])),
+    ],
+)
+def test_a_reader_that_does_not_keep_its_word_is_an_error(tmp_path: Path, train: Split) -> None:
+    with pytest.raises(ValueError, match=r"block of|were announced"):
+        cache.write_cache(tmp_path / "cache", found_at(tmp_path / "from", train=train))
+    assert [path.name for path in tmp_path.iterdir()] == ["from"]
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(RunError, match=r"cannot write the array cache .*file/cache: .*--data-dir"):
+        cache.write_cache(tmp_path / "file" / "cache", found_at(tmp_path / "from"))
