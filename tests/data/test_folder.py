@@ -184,6 +184,14 @@ def test_any_mode_becomes_rgb(
     assert images.decode(path, 4)[:, 1, 1].tolist() == list(expected)
 
 
+@pytest.mark.parametrize(("mode", "reason"), [("F", "its pixels are floats")])
+def test_what_no_rgb_can_be_made_of_is_bad(tmp_path: Path, mode: str, reason: str) -> None:
+    Image.new(mode, (4, 4)).save(tmp_path / "a.tif")
+    for attempt in (images.measure, lambda path: images.decode(path, 4)):
+        with pytest.raises(images.BadImage, match=reason):
+            attempt(tmp_path / "a.tif")
+
+
 def test_transparent_palettes_and_cmyk(tmp_path: Path) -> None:
     palette = Image.fromarray(np.array([[0, 1], [1, 0]], dtype=np.uint8), mode="P")
     palette.putpalette([0, 0, 0, 9, 9, 9])
@@ -331,7 +339,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     assert "has no images: put them there as class/image.jpg" in refused(tmp_path)
     some_classes(tmp_path, ("a",))
-    assert "class 'b' has no images to train on" in refused(tmp_path)
+    assert "class 'b' has no images; it needs at least two" in refused(tmp_path)
     save(tmp_path / "b" / "0.png", noise(0))
     assert "class 'b' has one image" in refused(tmp_path)
     (tmp_path / "b" / "0.png").write_bytes(b"")

@@ -255,7 +255,7 @@ def test_a_class_with_one_image_and_parts_of_different_sizes_are_refused(tmp_pat
     whole_part = path.read_bytes()
     pixels = np.zeros((16, 2, 2, 3), dtype=np.uint8)
     path.write_bytes(pickled(py2_array(pixels), {wnid(c): py2_list([c - 64]) for c in PARTS["val"]}))
-    assert "has 1 images; at least two are needed" in refused(tmp_path)
+    assert "has one image; it needs at least two" in refused(tmp_path)
     path.write_bytes(whole_part)
     cache_pickles(tmp_path / "larger", side=4)
     (tmp_path / "larger" / path.name).replace(path)

@@ -10,6 +10,8 @@ from itertools import chain, compress
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from onepass.data import Found, Source, images
 from onepass.errors import UsageError
 
@@ -17,6 +19,7 @@ TEST_SHARE = 0.2
 TEST_NAMES = ("test", "val", "validation", "valid")
 OWN_SIZE_LIMIT = 96  # pixels a side up to which images keep their size
 DEFAULT_SIZE = 64
+WHERE = ": put them there as class/image.jpg, or as train/class and test/class"
 NAMED = 10  # bad images that a note names
 
 OnBad = Literal["skip", "error"]
@@ -116,7 +119,7 @@ def _read(layout: Layout, image_size: int, on_bad: OnBad) -> Source:
     if layout.test is not None:
         test = _labelled(layout.root, classes, layout.test)
     else:
-        train, test = hold_out(train, classes, TEST_SHARE, "folder")
+        train, test = hold_out(layout.root, train, classes, TEST_SHARE, "folder")
         notes.append(f"no test folder: {TEST_SHARE:.0%} of each class were held out for testing (seed {images.SEED})")
     return assemble(layout.root, classes, train, test, image_size, on_bad, notes)
 
@@ -131,20 +134,13 @@ def _labelled(root: Path, classes: tuple[str, ...], folders: dict[str, Path]) ->
 
 
 def hold_out(
-    found: Sequence[Labelled], classes: tuple[str, ...], share: float, purpose: str
+    root: Path, found: Sequence[Labelled], classes: tuple[str, ...], share: float, purpose: str
 ) -> tuple[list[Labelled], list[Labelled]]:
-    """A share of every class for testing, the same on every machine; it depends on the class's name and size alone."""
-    by_label: list[list[Labelled]] = [[] for _ in classes]
-    for item in found:
-        by_label[item[1]].append(item)
-    train: list[Labelled] = []
-    test: list[Labelled] = []
-    for name, items in zip(classes, by_label, strict=True):
-        if len(items) == 1:
-            raise UsageError(f"class {name!r} has one image, {items[0][0]}: at least one to train and one to test on")
-        for item, is_test in zip(items, images.held_out(len(items), share, purpose, name), strict=True):
-            (test if is_test else train).append(item)
-    return train, test
+    """The images to train on, and a share of every class to test on."""
+    if not found:
+        raise UsageError(f"{root} has no images{WHERE}")
+    is_test = images.held_out(np.array([label for _, label in found]), classes, share, purpose, root)
+    return list(compress(found, ~is_test)), list(compress(found, is_test))
 
 
 def assemble(
@@ -177,7 +173,7 @@ def _all_there(
 ) -> None:
     """Every class needs images on both sides."""
     if not train and not test:
-        raise UsageError(f"{root} {problem}: put them there as class/image.jpg, or as train/class and test/class")
+        raise UsageError(f"{root} {problem}{WHERE}")
     for side, found in (("train", train), ("test", test)):
         if missing := sorted(set(range(len(classes))) - {label for _, label in found}):
             names = _some([repr(classes[label]) for label in missing])

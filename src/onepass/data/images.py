@@ -54,8 +54,7 @@ class BadImage(ValueError):
 
 def decode(source: Path | bytes, size: int) -> NDArray[np.uint8]:
     """The image as (3, size, size)."""
-    image, _ = _loaded(source, 2 * size)
-    return square(_rgb(image), size)
+    return square(_loaded(source, 2 * size)[0], size)
 
 
 def square(image: Image.Image, size: int) -> NDArray[np.uint8]:
@@ -76,7 +75,7 @@ def measure(source: Path | bytes) -> tuple[int, int]:
 
 
 def _loaded(source: Path | bytes, at_least: int) -> tuple[Image.Image, tuple[int, int]]:
-    """The image upright, and its full size; a JPEG comes scaled down if that leaves both sides `at_least` pixels."""
+    """An RGB image, upright, and its full size; a JPEG comes scaled down if both sides keep `at_least` pixels."""
     try:
         with Image.open(source if isinstance(source, Path) else io.BytesIO(source), formats=FORMATS) as image:
             full = image.size
@@ -87,8 +86,8 @@ def _loaded(source: Path | bytes, at_least: int) -> tuple[Image.Image, tuple[int
             image.load()
             turn = image.getexif().get(_ORIENTATION, 1)
             if turn not in _UPRIGHT:
-                return image, full
-            return image.transpose(_UPRIGHT[turn]), full[::-1] if turn > 4 else full
+                return _rgb(image), full
+            return _rgb(image).transpose(_UPRIGHT[turn]), full[::-1] if turn > 4 else full
     except BadImage:
         raise
     except Exception as error:  # pillow's decoders let anything out of a damaged file
@@ -106,6 +105,8 @@ def _reason(source: Path | bytes, error: Exception) -> str:
 def _rgb(image: Image.Image) -> Image.Image:
     if image.mode == "RGB":
         return image
+    if image.mode == "F":
+        raise BadImage("its pixels are floats, of which nobody knows the range; save it with 8 bits")
     if image.mode.startswith("I"):  # 16 bits, which convert() would cut off at 255
         high = np.clip(np.asarray(image), 0, 65535) >> 8
         return Image.fromarray(high.astype(np.uint8)).convert("RGB")
@@ -166,11 +167,18 @@ def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Ite
         pool.shutdown(cancel_futures=True)
 
 
-def held_out(n: int, share: float, *names: str) -> NDArray[np.bool_]:
-    """Which of the n images of a class are for testing: the end of a shuffle that depends on the names alone."""
-    test = np.zeros(n, dtype=np.bool_)
-    order = np.random.default_rng(child_seed(SEED, *names)).permutation(n)
-    test[order[n - max(1, round(share * n)) :]] = True
+def held_out(
+    labels: NDArray[np.int64], classes: tuple[str, ...], share: float, purpose: str, where: Path
+) -> NDArray[np.bool_]:
+    """Which images are for testing: in each class the end of a shuffle that its name and its size alone decide."""
+    test = np.zeros(len(labels), dtype=np.bool_)
+    sizes = np.bincount(labels, minlength=len(classes))
+    for name, rows in zip(classes, np.split(np.argsort(labels, kind="stable"), np.cumsum(sizes)[:-1]), strict=True):
+        n = len(rows)
+        if n < 2:
+            raise UsageError(f"{where}: class {name!r} has {'one image' if n else 'no images'}; it needs at least two")
+        order = np.random.default_rng(child_seed(SEED, purpose, name)).permutation(n)
+        test[rows[order[n - max(1, round(share * n)) :]]] = True
     return test
 
 

@@ -110,7 +110,7 @@ def _read_folders(root: Path, places: Sequence[Path], image_size: int) -> Source
 
 
 def _from_files(root: Path, classes: tuple[str, ...], found: Sequence[folder.Labelled], image_size: int) -> Source:
-    train, test = folder.hold_out(found, classes, TEST_SHARE, "mini-imagenet")
+    train, test = folder.hold_out(root, found, classes, TEST_SHARE, "mini-imagenet")
     return folder.assemble(root, classes, train, test, image_size or SIZE, "skip", [NOTE])
 
 
@@ -163,15 +163,12 @@ def _read_pickles(files: Sequence[Path], image_size: int) -> Source:
     if len(sides) > 1 and not image_size:
         raise UsageError(f"{files[0].parent}: images of {len(sides)} sizes in the pickles; --image-size makes them one")
     size = image_size or min(sides)
-    train: list[list[Member]] = []
-    test: list[list[Member]] = []
-    for name in classes:
-        total = sum(len(member.rows) for member in members[name])
-        if total < 2:
-            raise UsageError(f"{files[0].parent}: class {name!r} has {total} images; at least two are needed")
-        is_test = images.held_out(total, TEST_SHARE, "mini-imagenet", name)
-        train.append(_chosen(members[name], ~is_test))
-        test.append(_chosen(members[name], is_test))
+    totals = [sum(len(member.rows) for member in members[name]) for name in classes]
+    labels = np.repeat(np.arange(len(classes)), totals)
+    is_test = images.held_out(labels, classes, TEST_SHARE, "mini-imagenet", files[0].parent)
+    masks = np.split(is_test, np.cumsum(totals)[:-1])
+    train = [_chosen(members[name], ~mask) for name, mask in zip(classes, masks, strict=True)]
+    test = [_chosen(members[name], mask) for name, mask in zip(classes, masks, strict=True)]
     return Source(classes, _split(train, size), _split(test, size), (NOTE,))
 
 

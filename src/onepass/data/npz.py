@@ -110,20 +110,10 @@ def _read(path: Path) -> Source:
         train, test = Part(x, labels), Part(x_test, _known(classes, y, y_test))
         notes = []
     else:
-        is_test = _hold_out(path, classes, labels)
+        is_test = images.held_out(labels, classes, TEST_SHARE, "npz", path)
         train, test = Part(x, labels, ~is_test), Part(x, labels, is_test)
         notes = [f"no x_test: {TEST_SHARE:.0%} of each class were held out for testing (seed {images.SEED})"]
     return Source(classes, train.split(), test.split(), tuple(notes))
-
-
-def _hold_out(path: Path, classes: tuple[str, ...], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
-    is_test = np.zeros(len(labels), dtype=np.bool_)
-    members = np.split(np.argsort(labels, kind="stable"), np.cumsum(np.bincount(labels))[:-1])
-    for name, rows in zip(classes, members, strict=True):
-        if len(rows) < 2:
-            raise UsageError(f"{path}: class {name!r} has one image; at least one to train and one to test on")
-        is_test[rows] = images.held_out(len(rows), TEST_SHARE, "npz", name)
-    return is_test
 
 
 def _classes(y: Array) -> tuple[tuple[str, ...], NDArray[np.int64]]:

@@ -11,22 +11,28 @@ key as str or int. Arrays are read-only views of the mapped file, so a gigabyte 
 from __future__ import annotations
 
 import io
-import math
 import mmap
 import pickletools
 import re
 import struct
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import IO, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from onepass.data.archive import shown, sniff
-from onepass.errors import BadData
+from onepass.data.pickle_values import (
+    BadPickle,
+    Blob,
+    Made,
+    Name,
+    UnsafePickle,
+    build,
+    key,
+    named,
+    reduce,
+    text_of,
+)
 
 _MAX_STEPS = 4_000_000  # opcodes, and values once shared parts are expanded; CIFAR-100's train file has about 300,000
 _OPCODES = {op.code.encode("latin-1"): op for op in pickletools.opcodes}
@@ -41,58 +47,6 @@ _LINES = {"GLOBAL": 2, "INST": 2, "PERSID": 1}  # names that pickletools would t
 _ESCAPE = re.compile(rb"\\(?:x([0-9a-f]{2})|([\\'\"nrt])|)")  # all that Python 2's repr writes, or a lone backslash
 _ESCAPED = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 _MAX_DEPTH = 32
-_DTYPE = re.compile(r"b1|[iu][1248]|f[248]")
-_ORDERS = ("<", ">", "|")
-_NAMES = {
-    "numpy.ndarray",
-    "numpy.dtype",
-    "numpy.core.multiarray._reconstruct",
-    "numpy.core.multiarray.scalar",
-    "numpy.core.numeric._frombuffer",  # protocol 5
-    "_codecs.encode",  # how Python 3 writes bytes in protocols 0 to 2
-    "builtins.bytes",  # and empty ones
-    "collections.OrderedDict",
-}
-_MOVED = {"numpy._core.": "numpy.core.", "__builtin__.": "builtins."}  # by numpy 2, and since Python 2
-
-
-class BadPickle(BadData):
-    """Not a pickle, a damaged one, or one that declares more than it holds."""
-
-
-class UnsafePickle(BadPickle):
-    """A pickle that asks for something other than arrays, strings, numbers, lists, tuples and dicts."""
-
-
-@dataclass(frozen=True)
-class _Name:
-    """An allowed name: a label, never the thing itself."""
-
-    name: str
-
-
-@dataclass(eq=False)
-class _Blob:
-    """Bytes where they lie in the file, copied at most once however often the pickle refers to them."""
-
-    view: memoryview
-    is_text: bool = False  # a Python 2 string
-
-    @cached_property
-    def text(self) -> str:
-        return str(self.view, "latin-1")
-
-    @cached_property
-    def value(self) -> str | bytes:
-        return self.text if self.is_text else bytes(self.view)
-
-
-@dataclass(eq=False)
-class _Made:
-    """A dtype (with its code, "u1") or an array; REDUCE makes it, and mostly BUILD brings the value later."""
-
-    code: str = ""
-    value: np.dtype[np.generic] | npt.NDArray[np.generic] | np.generic | None = None
 
 
 def load(source: Path | str | bytes) -> object:
@@ -144,7 +98,7 @@ class _Machine:
 
     def step(self, op: pickletools.OpcodeInfo) -> None:
         if op.name in _BLOBS:
-            self.stack.append(_Blob(self.take(_BLOBS[op.name]), is_text=op.name in _PY2_TEXTS))
+            self.stack.append(Blob(self.take(_BLOBS[op.name]), is_text=op.name in _PY2_TEXTS))
         elif op.name == "STRING":
             self.stack.append(self.quoted())
         elif op.name in _LINES:
@@ -173,7 +127,7 @@ class _Machine:
         elif name in _GETS:
             self.stack.append(self.memo[arg])
         elif name == "GLOBAL":
-            self.stack.append(_named(str(arg)))
+            self.stack.append(named(str(arg)))
         elif name not in ("PROTO", "FRAME"):
             raise UnsafePickle(f"{shown(str(arg))} (opcode {name})")
 
@@ -198,13 +152,13 @@ class _Machine:
             case "MEMOIZE":
                 self.memo[len(self.memo)] = self.stack[-1]
             case "STACK_GLOBAL":
-                self.stack.append(_named(".".join(map(_text, self.pop(2)))))
+                self.stack.append(named(".".join(map(text_of, self.pop(2)))))
             case "REDUCE":
                 called, args = self.pop(2)
-                self.stack.append(_reduce(called, args, self.spend))
+                self.stack.append(reduce(called, args, self.spend))
             case "BUILD":
                 state = self.pop(1)[0]
-                _build(self.stack[-1], state)
+                build(self.stack[-1], state)
             case _:
                 raise UnsafePickle(f"the opcode {name}")
 
@@ -216,11 +170,11 @@ class _Machine:
         self.file.seek(start + n)
         return self.view[start : start + n]
 
-    def quoted(self) -> _Blob:
+    def quoted(self) -> Blob:
         line = self.line()
         if len(line) < 2 or line[:1] not in (b"'", b'"') or line[-1:] != line[:1]:
             raise BadPickle("a string without its quotes")
-        return _Blob(memoryview(_ESCAPE.sub(_unescaped, line[1:-1])), is_text=True)
+        return Blob(memoryview(_ESCAPE.sub(_unescaped, line[1:-1])), is_text=True)
 
     def line(self) -> bytes:
         line = self.file.readline()
@@ -246,7 +200,7 @@ class _Machine:
             case list() as values:
                 values.extend(items)
             case dict() as pairs if len(items) % 2 == 0:
-                pairs.update(zip(map(_key, items[::2]), items[1::2], strict=True))
+                pairs.update(zip(map(key, items[::2]), items[1::2], strict=True))
             case _:
                 raise BadPickle("it fills something that is neither list nor dict")
 
@@ -262,11 +216,11 @@ class _Machine:
                 return tuple(self.finish(item, depth + 1) for item in value)
             case dict():
                 return {name: self.finish(item, depth + 1) for name, item in value.items()}
-            case _Blob():
+            case Blob():
                 return value.value
-            case _Name():
+            case Name():
                 raise UnsafePickle(f"a reference to {value.name}")
-            case _Made():
+            case Made():
                 if isinstance(value.value, (np.ndarray, np.generic)):
                     return value.value
                 raise BadPickle("an array or dtype that was never completed")
@@ -281,96 +235,3 @@ def _unescaped(found: re.Match[bytes]) -> bytes:
     if not found[2]:
         raise BadPickle("a string with an unknown escape")
     return _ESCAPED.get(found[2], found[2])
-
-
-def _named(full: str) -> _Name:
-    for now, before in _MOVED.items():
-        full = before + full[len(now) :] if full.startswith(now) else full
-    if full not in _NAMES:
-        raise UnsafePickle(shown(full))
-    return _Name(full)
-
-
-def _reduce(called: object, args: object, spend: Callable[[int], None]) -> object:
-    """What the REDUCE opcode leaves: our own reading of the few calls that are allowed, none of which is made."""
-    match called, args:
-        case _Name("numpy.core.multiarray._reconstruct"), (_Name("numpy.ndarray"), (0,), _):
-            return _Made()
-        case _Name("numpy.dtype"), (code, 0, 1):  # not aligned; a copy
-            return _Made(_dtype_code(_text(code)))
-        case _Name("numpy.core.multiarray.scalar"), (dtype, _Blob() as data):
-            return _Made(value=_array(dtype, (), data, "C")[()])
-        case _Name("numpy.core.numeric._frombuffer"), (_Blob() as data, dtype, tuple(shape), ("C" | "F") as order):
-            return _Made(value=_array(dtype, shape, data, str(order)))
-        case _Name("numpy.core.numeric._frombuffer"), (_Blob() as data, dtype, tuple(shape), "K", tuple(axes)) if all(
-            type(axis) is int for axis in axes
-        ):
-            return _Made(value=_array(dtype, shape, data, "C").transpose(axes))
-        case _Name("_codecs.encode"), (str() as data, "latin1" | "latin-1"):
-            spend(len(data))
-            return _Blob(memoryview(data.encode("latin-1")))
-        case _Name("builtins.bytes"), ():
-            return _Blob(memoryview(b""))
-        case _Name("collections.OrderedDict"), ():
-            return {}
-        case _Name("collections.OrderedDict"), (list(pairs),):  # Python 2 passes [[key, value], ...]
-            return dict(map(_pair, pairs))
-        case _Name(name), _:
-            raise UnsafePickle(f"{name} called in an unusual way")
-    raise UnsafePickle("a call of something that is no function")
-
-
-def _build(made: object, state: object) -> None:
-    """What the BUILD opcode does: completes a dtype or an array, in place since the pickle may refer to it already."""
-    match made, state:
-        case _Made(code="", value=None), (1, tuple(shape), dtype, 0 | 1 as fortran, _Blob() as data):
-            made.value = _array(dtype, shape, data, "F" if fortran else "C")
-        case _Made(value=None), (3, order, None, None, None, -1, -1, 0) if made.code and _text(order) in _ORDERS:
-            made.value = np.dtype(_text(order) + made.code)
-        case _:
-            raise UnsafePickle("a state set on something other than a numeric array or dtype, or an unusual one")
-
-
-def _dtype_code(code: str) -> str:
-    if not _DTYPE.fullmatch(code):
-        kind = "Python objects" if code.startswith("O") else "an unusual type"
-        raise UnsafePickle(f"an array of {kind} (numpy dtype {shown(code)})")
-    return code
-
-
-def _array(dtype: object, shape: tuple[object, ...], data: _Blob, order: str) -> npt.NDArray[np.generic]:
-    """A view of the data, which must be exactly what the shape declares: so nothing is ever allocated for it."""
-    if not (isinstance(dtype, _Made) and isinstance(dtype.value, np.dtype)):
-        raise BadPickle("an array without a dtype")
-    sizes = [n for n in shape if type(n) is int and 0 <= n < 2**48]  # longer ones would be slow to multiply
-    if len(sizes) != len(shape) or len(sizes) > 32 or math.prod(sizes) * dtype.value.itemsize != len(data.view):
-        raise BadPickle(f"an array whose declared shape does not fit its {len(data.view)} bytes")
-    array: npt.NDArray[np.generic] = np.ndarray(sizes, dtype.value, data.view, order="F" if order == "F" else "C")
-    return array
-
-
-def _text(value: object) -> str:
-    """A text, be it from Python 2 or 3."""
-    if isinstance(value, _Blob):
-        return value.text
-    if isinstance(value, str):
-        return value
-    raise BadPickle("a text is missing")
-
-
-def _key(value: object) -> str | int:
-    """Keys that are cheap to hash: a nested tuple can overflow the stack there, chosen long integers collide."""
-    if isinstance(value, _Made) and isinstance(value.value, np.generic):
-        value = value.value.item()
-    if isinstance(value, _Blob):
-        return value.text
-    if isinstance(value, str) or (isinstance(value, int) and abs(value) < 2**32):
-        return value
-    raise BadPickle("a dict key that is neither a text nor a small integer")
-
-
-def _pair(pair: object) -> tuple[str | int, object]:
-    match pair:
-        case [first, second]:
-            return _key(first), second
-    raise BadPickle("an OrderedDict of something other than pairs")
