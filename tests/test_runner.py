@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy
 import pytest
 import torch
 
@@ -255,3 +256,33 @@ def state(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except FileNotFoundError:
         return "Z"
+
+
+def test_a_run_on_a_path_is_stored_inside_the_out_folder(tmp_path: Path) -> None:
+    pixels = torch.randint(256, (60, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)).numpy()
+    numpy.savez(tmp_path / "mine.npz", x=pixels, y=numpy.arange(60) % 4)
+    config = RunConfig("finetune", stream=str(tmp_path / "mine.npz"), net="small-cnn", tasks=2)
+    result = run(config, tmp_path / "out", data_dir=tmp_path / "data")
+    assert [len(row) for row in result.accuracy_matrix] == [1, 2]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "mine.npz", "out"]
+    assert store.folder(tmp_path / "out", config).is_relative_to(tmp_path / "out")
+
+
+def test_without_boundaries_er_fsl_takes_a_subspace_for_each_task_that_arrives() -> None:
+    state = Run(RunConfig("er-fsl", batch=10, scenario="task-free", settings=QUICK))
+    state.advance(lambda: None)
+    learner = state.learner
+    assert int(learner.begun) == 5
+    assert learner.task is not None
+    assert set(learner.task.classes) == set(state.tasks[-1].info.classes)
+    told = Run(RunConfig("er-fsl", batch=10, settings=QUICK))
+    told.advance(lambda: None)
+    assert torch.equal(learner.spaces, told.learner.spaces)
+
+
+@pytest.mark.parametrize("scenario", ["task-free", "iid", "iid++", "i-blurry-50-10"])
+def test_every_method_runs_in_every_scenario(scenario: str) -> None:
+    for method in onepass.METHODS:
+        config = RunConfig(method, batch=100, scenario=scenario)
+        result = run(config)
+        assert all(0 <= value <= 1 for row in result.accuracy_matrix for value in row), method

@@ -20,6 +20,11 @@ from onepass.runner import Result
 from onepass.store import key
 
 ROOT = Path(__file__).resolve().parent.parent
+STANDINS = {  # what was measured on stand-ins carries their name
+    "cifar10": "CIFAR-10, binary version",
+    "mini-imagenet": "Tiny ImageNet, 84x84, in MiniImageNet's pickles",
+    "tiny-imagenet-100": "Tiny ImageNet, a folder of JPEG files",
+}
 BLOCK = re.compile(r"(<!-- generated: (\w+) (\S+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
 
 
@@ -56,6 +61,25 @@ def steps(path: str) -> str:
             "",
         ]
     )
+
+
+def data(path: str) -> str:
+    heads = [
+        "data",
+        "images",
+        "first load",
+        "peak memory then",
+        "second load",
+        "peak memory of a stream",
+        "stream over bare",
+    ]
+    rows = ["| " + " | ".join(heads) + " |", "|---|" + "---:|" * 6]
+    for name, row in json.loads((ROOT / path).read_text()).items():
+        loads = f"{row['first_load_s']:.1f} s | {row['first_load_resident_mb']:.0f} MB | {row['second_load_ms']:.1f} ms"
+        rest = f"{row['stream_resident_mb']:.0f} MB | {row['stream_over_bare']:.2f}"
+        rows.append(f"| {STANDINS.get(name, name)} | {row['images']:,} | {loads} | {rest} |")
+    note = "Memory beyond what the process had after importing torch; `python benchmarks/data.py NAME --data-dir DIR`."
+    return "\n".join([*rows, "", note])
 
 
 def command(result: Result) -> str:
@@ -105,6 +129,7 @@ def protocol(folder: str) -> str:
 
 
 KINDS: dict[str, Callable[[str], str]] = {
+    "data": data,
     "table": table,
     "steps": steps,
     "reproduction": reproduction,

@@ -28,9 +28,9 @@ class Bar:
 
     def report(self, done: int, total: int | None) -> None:
         if self.row is None:
-            self.row = self.progress.add_task("", total=total)
+            self.row = self.progress.add_task("", total=None)
             self.progress.start()
-        self.progress.update(self.row, completed=done, total=total)
+        self.progress.update(self.row, completed=done, total=total or None)
 
 
 class Display:

@@ -76,7 +76,7 @@ def caption(results: Sequence[Result]) -> str:
     config = results[0].config
     sizes = sorted({getattr(result.config.settings, "memory", 0) for result in results} - {0})
     memory = f", memory {'/'.join(map(str, sizes))}" if sizes else ""
-    return f"{config.stream}, {len(results[0].accuracy_matrix)} tasks, {config.net}{memory}"
+    return f"{config.stream_label}, {len(results[0].accuracy_matrix)} tasks, {config.net}{memory}"
 
 
 def markdown(results: Sequence[Result]) -> str:
@@ -132,7 +132,7 @@ def picture(results: Sequence[Result], path: Path) -> None:
 
 def write(results: Sequence[Result], out: Path) -> tuple[Path, Path]:
     """The table as Markdown and the picture, named after the stream."""
-    paths = out / f"{results[0].config.stream}.md", out / f"{results[0].config.stream}.png"
+    paths = out / f"{results[0].config.stream_label}.md", out / f"{results[0].config.stream_label}.png"
     write_text(paths[0], markdown(results))
     picture(results, paths[1])
     return paths

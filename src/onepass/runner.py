@@ -69,6 +69,11 @@ class RunConfig:
             raise UsageError(f"fraction={self.fraction}: must be above 0 and at most 1")
 
     @property
+    def stream_label(self) -> str:
+        """The stream's name as part of a file's: of a path only its last word."""
+        return Path(self.stream).name
+
+    @property
     def learner_config(self) -> LearnerConfig:
         assert isinstance(self.settings, LearnerConfig)
         return self.settings

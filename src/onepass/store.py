@@ -22,7 +22,7 @@ def key(config: RunConfig) -> str:
 
 def folder(out: Path, config: RunConfig) -> Path:
     method = config.method.replace(":", ".")
-    return out / f"{config.stream}-{method}-{key(config)}" / f"seed-{config.seed}"
+    return out / f"{config.stream_label}-{method}-{key(config)}" / f"seed-{config.seed}"
 
 
 def save_result(path: Path, result: Result) -> None:

@@ -50,7 +50,7 @@ def test_what_was_written_comes_back_mapped_and_equal(tmp_path: Path) -> None:
     assert written.digest == again.digest
     again.release()
     assert torch.equal(again.x, written.x)  # given back, and read again
-    assert reported == [(6, 27), (12, 27), (18, 27), (20, 27), (26, 27), (27, 27)]
+    assert reported == [(0, 0), (6, 27), (12, 27), (18, 27), (20, 27), (26, 27), (27, 27)]
     assert cache.notes(tmp_path / "deep" / "er") == ["a note"]
     assert cache.verify(tmp_path / "deep" / "er")
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["er"]
@@ -167,5 +167,5 @@ def test_a_reader_that_does_not_keep_its_word_is_an_error(tmp_path: Path, train:
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(RunError, match=r"cannot write the array cache .*file/cache: .*--data-dir"):
+    with pytest.raises(RunError, match=r"cannot make the array cache .*file/cache: .*--data-dir"):
         cache.write_cache(tmp_path / "file" / "cache", found_at(tmp_path / "from"))

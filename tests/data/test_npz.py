@@ -211,7 +211,7 @@ def test_any_damage_is_a_message(tmp_path: Path) -> None:
     for save_as in (np.savez, np.savez_compressed):
         save_as(path, x=X[:, :, :2, :2], y=Y.astype("U2"))
         content = path.read_bytes()
-        for _ in range(400):
+        for _ in range(120):
             damaged = bytearray(content)
             for at in rng.integers(0, len(content), rng.integers(1, 4)):
                 damaged[at] = rng.integers(256)

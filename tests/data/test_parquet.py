@@ -97,7 +97,7 @@ def test_shards_in_a_folder_inside_give_every_pixel_in_order(
     tmp_path: Path, options: dict[str, Any], label: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parquet, "ROWS", 3)
-    place = hub(tmp_path / "plain_text", **options)
+    place = hub(tmp_path / "cifar10" / "plain_text", **options)
     source = read(tmp_path, label, 4)
     assert source.classes == tuple(NAMES)
     for split, rows in ((source.train, slice(0, 16)), (source.test, slice(16, 24))):
@@ -107,6 +107,7 @@ def test_shards_in_a_folder_inside_give_every_pixel_in_order(
         assert (split.n, split.shape) == (len(y), (3, 32, 32))
     found = parquet.find(place, label)
     assert found is not None
+    assert parquet.find(place.parent, label) is not None
     assert [path.name[:11] for path in found.files] == ["train-00000", "train-00001", "test-00000-"]
 
 
@@ -120,9 +121,10 @@ def test_what_is_another_data_set_is_passed_over(tmp_path: Path) -> None:
     hub(tmp_path / "a", label="fine_label")
     hub(tmp_path / "b", names=["one", "two"])
     write(tmp_path / "c" / "train.parquet", slice(0, 4))  # and nothing to test on
-    assert parquet.find(tmp_path, "label", 4) is None
+    hub(tmp_path / "c", contents=[png(X[0, :28, :28])] * 8, labels=Y[:8])  # MNIST has ten classes too
+    assert parquet.find(tmp_path, "label", 4, 32) is None
     hub(tmp_path / "d")
-    found = parquet.find(tmp_path, "label", 4)
+    found = parquet.find(tmp_path, "label", 4, 32)
     assert found is not None
     assert found.files[0].parent == tmp_path / "d"
     assert parquet.find(tmp_path / "nowhere", "label") is None

@@ -12,6 +12,7 @@ import mmap
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,9 @@ def open_cache(folder: Path, files: tuple[Path, ...] | None = None) -> Dataset |
     except (OSError, ValueError, KeyError, TypeError):
         return None
     x, y, x_test, y_test = arrays
+    for images, labels in ((x, y), (x_test, y_test)):
+        if images.dtype != torch.uint8 or labels.dtype != torch.int64 or len(images) != len(labels):
+            return None
     return Mapped(x, y, x_test, y_test, tuple(meta["classes"]), meta["digest"])
 
 
@@ -67,26 +71,44 @@ def _map(path: Path, size: int) -> torch.Tensor:
 
 def write_cache(folder: Path, found: Found, progress: Progress = lambda done, total: None) -> Dataset:
     """Read what was found and put its arrays into the folder."""
+    progress(0, 0)
+    files = stamp(found.files)  # before reading: what changes meanwhile is noticed the next time
     source = found.read()
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(folder)
         room = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
         try:
-            _fill(room, source, found, progress)
-            if folder.exists():
-                shutil.rmtree(folder)
-            os.replace(room, folder)
+            _fill(room, source, {"form": found.form, "files": files, "notes": source.notes}, progress)
+            _place(room, folder)
         finally:
             shutil.rmtree(room, ignore_errors=True)
     except OSError as error:
-        raise RunError(f"cannot write the array cache {folder}: {error}; --data-dir chooses another place") from error
+        raise RunError(f"cannot make the array cache {folder}: {error}; --data-dir chooses another place") from error
     data = open_cache(folder)
     if data is None:
         raise RunError(f"the array cache {folder} cannot be read back; check the disk, or choose another --data-dir")
     return data
 
 
-def _fill(room: Path, source: Source, found: Found, progress: Progress) -> None:
+def _sweep(folder: Path) -> None:
+    """Remove what killed processes left behind."""
+    for rest in folder.parent.glob(f".{folder.name}.*"):
+        if time.time() - rest.stat().st_mtime > 3600:
+            shutil.rmtree(rest, ignore_errors=True)
+
+
+def _place(room: Path, folder: Path) -> None:
+    if folder.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+    try:
+        os.replace(room, folder)
+    except OSError:
+        if open_cache(folder) is None:  # else another process was quicker, with the same images
+            raise
+
+
+def _fill(room: Path, source: Source, facts: dict[str, Any], progress: Progress) -> None:
     total, done = source.train.n + source.test.n, 0
     digest, sizes = hashlib.sha256(), {}
 
@@ -104,9 +126,7 @@ def _fill(room: Path, source: Source, found: Found, progress: Progress) -> None:
         "classes": source.classes,
         "digest": digest.hexdigest(),
         "sizes": sizes,
-        "form": found.form,
-        "files": stamp(found.files),
-        "notes": source.notes,
+        **facts,
     }
     (room / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
 
@@ -148,4 +168,5 @@ def verify(folder: Path) -> bool:
         for block in x.split(1000):
             digest.update(block.numpy().data)
         digest.update(y.numpy().data)
+        data.release()
     return digest.hexdigest() == data.digest

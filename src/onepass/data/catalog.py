@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from onepass.config import unknown
 from onepass.errors import UsageError
@@ -51,6 +51,7 @@ STREAMS: dict[str, Stream] = {
         ("split-miniimagenet", "split-mini-imagenet", "seq-miniimg", "splitminiimagenet", "miniimagenet"),
     ),
 }
+BadImages = Literal["skip", "error"]
 OWN = Stream(5, "slim-resnet18", "colour", "your own images: a folder or an .npz")
 
 
@@ -86,40 +87,49 @@ def load(
     *,
     root: Path | str | None = None,
     image_size: int = 0,
+    bad_images: BadImages = "skip",
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Dataset:
     """The data set of a stream; its arrays are made on the first call and opened on every other."""
     from onepass.data import cache
 
     place = data_dir(root)
+    if image_size and name != "mini-imagenet" and (not is_path(name) or name.endswith(".npz")):
+        raise UsageError(f"--image-size {image_size}: {name} keeps its size; folders and mini-imagenet can be scaled")
     if name == "digits":
         from onepass.data import digits
 
         return digits.load()
     folder = cache_folder(name, place, image_size)
-    found = find(name, place, image_size)
+    found = find(name, place, image_size, bad_images)
     if found is None:
         ready = cache.open_cache(folder)  # the files it was made from may be gone
         if ready is None:
             raise UsageError(_missing(name, place))
         return ready
-    ready = cache.open_cache(folder, found.files)
-    return ready if ready is not None else cache.write_cache(folder, found, progress)
+    ready = cache.open_cache(folder, found.files) or cache.write_cache(folder, found, progress)
+    skipped = [note for note in cache.notes(folder) if "do not decode" in note]
+    if skipped and bad_images == "error":
+        raise UsageError(f"{name}: {'; '.join(skipped)}; remove or mend them, or leave --bad-images at skip")
+    return ready
 
 
-def find(name: str, place: Path, image_size: int = 0) -> Found | None:
+def find(name: str, place: Path, image_size: int = 0, bad_images: BadImages = "skip") -> Found | None:
     """The files of a stream, in whatever form they are there."""
     if is_path(name):
         from onepass.data import folder, npz
 
-        return npz.find(Path(name)) if name.endswith(".npz") else folder.find(Path(name), image_size)
+        if name.endswith(".npz"):
+            return npz.find(Path(name))
+        return folder.find(Path(name), image_size, on_bad=bad_images)
     if name == "mini-imagenet":
         from onepass.data import mini_imagenet
 
         return mini_imagenet.find(place, image_size)
-    from onepass.data import cifar
+    from onepass.data import cifar, parquet
 
-    return cifar.find(place, {"cifar10": cifar.CIFAR10, "cifar100": cifar.CIFAR100}[name])
+    layouts, label, n = (cifar.CIFAR10, "label", 10) if name == "cifar10" else (cifar.CIFAR100, "fine_label", 100)
+    return cifar.find(place, layouts) or parquet.find(place, label, n, side=32)
 
 
 def cache_folder(name: str, place: Path, image_size: int) -> Path:

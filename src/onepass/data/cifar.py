@@ -145,7 +145,10 @@ def _pickled(layout: Layout, content: Path | bytes, name: str) -> Block:
     pixels = batch.get("data")
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[1:] != (PIXELS,):
         raise UsageError(f"{name}: its data is no uint8 array of {PIXELS} columns; get it again")
-    return pixels, np.asarray(batch[layout.label], dtype=np.int64)
+    labels = batch[layout.label]
+    if not isinstance(labels, (list, tuple)) or not all(isinstance(label, int) for label in labels):
+        raise UsageError(f"{name}: its {layout.label} are no list of whole numbers; get it again")
+    return pixels, np.asarray(labels, dtype=np.int64)
 
 
 def _dict(content: Path | bytes, name: str) -> dict[str, Any]:

@@ -50,7 +50,9 @@ def get(name: str, root: Path, url: str, progress: Callable[[int, int | None], N
     return fetch.download(url or file.url, target, md5=file.md5, size=file.size, progress=progress)
 
 
-def check(name: str, root: Path, image_size: int, progress: Callable[[int, int], None]) -> dict[str, Any]:
+def check(
+    name: str, root: Path, image_size: int, bad_images: catalog.BadImages, progress: Callable[[int, int], None]
+) -> dict[str, Any]:
     """What a stream's data is and what is wrong with it, every byte verified. Problems are listed, not raised."""
     from onepass.data import cache
 
@@ -63,7 +65,7 @@ def check(name: str, root: Path, image_size: int, progress: Callable[[int, int],
         facts["form"] = "none found; only its array cache" if found is None else found.form
         facts["files"] = [] if found is None else [str(path) for path in found.files]
         facts["cache"] = str(catalog.cache_folder(stream, root, image_size))
-    data = catalog.load(stream, root=root, image_size=image_size, progress=progress)
+    data = catalog.load(stream, root=root, image_size=image_size, bad_images=bad_images, progress=progress)
     if stream != "digits":
         folder = Path(facts["cache"])
         facts["notes"] = cache.notes(folder)

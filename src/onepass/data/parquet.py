@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -24,34 +25,41 @@ IMAGE_COLUMNS = ("img", "image")
 ROWS = 256  # decoded at a time
 
 
-def find(folder: Path, label: str, n_classes: int = 0) -> Found | None:
-    """*train*.parquet and *test*.parquet in a folder or in one inside it, with images and labels in a column `label`.
+def find(folder: Path, label: str, n_classes: int = 0, side: int = 0) -> Found | None:
+    """*train*.parquet and *test*.parquet, with images and a column `label`, in a folder or at most two inside it.
 
-    Files that declare another number of classes are passed over. Without pyarrow, `read` says that it is needed.
+    Files with another number of classes or another side of images are passed over. Without pyarrow, `read` asks for it.
     """
     if not folder.is_dir():
         return None
-    inside = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    inside = _folders(folder)
     unknown = None  # what cannot be read to tell: better explained than passed over, if there is nothing else
-    for place in (folder, *inside):
+    for place in (folder, *inside, *(deeper for path in inside for deeper in _folders(path))):
         train, test = (tuple(sorted(place.glob(f"*{part}*.parquet"))) for part in ("train", "test"))
         if train and test:
             found = Found("parquet", (*train, *test), partial(_read, train, test, label, n_classes))
-            fits = _fits(train[0], label, n_classes)
+            fits = _fits(train[0], label, n_classes, side)
             if fits:
                 return found
             unknown = found if fits is None and unknown is None else unknown
     return unknown
 
 
-def _fits(path: Path, label: str, n_classes: int) -> bool | None:
+def _folders(path: Path) -> list[Path]:
+    with os.scandir(path) as entries:
+        return sorted(Path(entry.path) for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+
+
+def _fits(path: Path, label: str, n_classes: int, side: int) -> bool | None:
+    """None if there is no telling."""
     try:
-        names, _ = _columns(path, label)
+        names, image = _columns(path, label)
+        same_side = not side or _size(path, image) == side
     except OtherData:
         return False
     except UsageError:
         return None
-    return not (names and n_classes) or len(names) == n_classes
+    return same_side and (not (names and n_classes) or len(names) == n_classes)
 
 
 class OtherData(UsageError):

@@ -1,0 +1,62 @@
+"""Flags from the settings' dataclasses, and errors that name the nearest flag."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import difflib
+import typing
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from onepass.config import LearnerConfig, ReplayConfig, choices, plain
+from onepass.errors import UsageError
+
+
+class Parser(argparse.ArgumentParser):
+    """Misuse is an error like any other, with the nearest flag that exists."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **options)
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} ({self.prog} --help shows what there is)")
+
+    def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
+        values, rest = self.parse_known_args(arguments)
+        for flag in rest:
+            known = [name for action in self._actions for name in action.option_strings]
+            near = difflib.get_close_matches(flag.partition("=")[0], known, n=1)
+            self.error(f"unknown argument {flag!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        return values
+
+
+def fields(config: type[LearnerConfig]) -> dict[str, dataclasses.Field[Any]]:
+    return {entry.name: entry for entry in dataclasses.fields(config)}
+
+
+def add_settings(parser: Parser, configs: dict[str, type[LearnerConfig]]) -> list[str]:
+    """A flag for each setting of the named methods, and those that all replay methods share."""
+    flags: dict[str, tuple[type[LearnerConfig], dataclasses.Field[Any]]] = {}
+    known: list[type[LearnerConfig]] = [ReplayConfig, *configs.values()]
+    for config in known:
+        for name, entry in fields(config).items():
+            flags.setdefault(name, (config, entry))
+    group = parser.add_argument_group("settings" if configs else "settings of every method")
+    for name, (config, entry) in flags.items():
+        kind = typing.get_type_hints(config)[name]
+        default = "" if entry.default is None else f" (default: {entry.default})"
+        group.add_argument(
+            "--" + name.replace("_", "-"),
+            dest=name,
+            type=plain(kind),
+            choices=choices(kind) or None,
+            metavar=None if choices(kind) else plain(kind).__name__.upper(),
+            help=(entry.metadata["help"] + default).replace("%", "%%"),
+        )
+    return list(flags)
+
+
+def add_bad_images(parser: Parser) -> None:
+    what = "images that do not decode: skip and count them, or stop (default: skip)"
+    parser.add_argument("--bad-images", choices=["skip", "error"], default="skip", help=what)
