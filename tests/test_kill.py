@@ -13,7 +13,7 @@ from pathlib import Path
 from onepass import store
 from onepass.config import ReplayConfig
 from onepass.methods import METHODS, method_class
-from onepass.runner import RunConfig
+from onepass.results import RunConfig
 
 
 def start(out: Path) -> subprocess.Popen[bytes]:

@@ -11,7 +11,7 @@ import pytest
 
 from onepass import report, store
 from onepass.metrics import Summary
-from onepass.runner import Result, RunConfig
+from onepass.results import Result, RunConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 

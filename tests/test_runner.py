@@ -18,7 +18,8 @@ import onepass
 from onepass import store
 from onepass.errors import Diverged, RunError, UsageError
 from onepass.executors import run_many
-from onepass.runner import Progress, Result, Run, RunConfig, accuracy_by_task, run
+from onepass.results import Result, RunConfig
+from onepass.runner import Progress, Run, accuracy_by_task, run
 
 QUICK = {"memory": 30}
 STEPS = 30

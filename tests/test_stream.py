@@ -16,6 +16,7 @@ from onepass.data.catalog import STREAMS, canonical, find_stream, load
 from onepass.errors import UsageError
 from onepass.learner import Learner
 from onepass.methods import METHODS
+from onepass.results import RunConfig
 from onepass.stream import StreamConfig, TaskData, batches, make_tasks, n_batches, parts
 
 
@@ -232,7 +233,7 @@ def test_every_method_meets_the_same_stream_however_much_chance_it_uses(monkeypa
     monkeypatch.setattr(Learner, "begin_task", begin_task)
     for method in METHODS:
         met[method] = []
-        runner.Run(runner.RunConfig(method, seed=3, scenario="class-incremental")).advance(lambda: None)
+        runner.Run(RunConfig(method, seed=3, scenario="class-incremental")).advance(lambda: None)
     reference = met["finetune"]
     assert sum(len(entry[1]) for entry in reference if isinstance(entry, tuple)) == len(load("digits").y)
     for method in METHODS:

@@ -16,7 +16,7 @@ from pathlib import Path
 from onepass import report
 from onepass.methods import METHODS
 from onepass.paper import printed
-from onepass.runner import Result
+from onepass.results import Result
 from onepass.store import key
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from onepass.methods import METHODS
     from onepass.metrics import summarise
     from onepass.net import Net
-    from onepass.runner import Result, RunConfig, run
+    from onepass.results import Result, RunConfig
+    from onepass.runner import run
 
 __version__ = "0.1.0"
 
@@ -38,8 +39,8 @@ _HOME = {
     "METHODS": "methods",
     "summarise": "metrics",
     "Net": "net",
-    "Result": "runner",
-    "RunConfig": "runner",
+    "Result": "results",
+    "RunConfig": "results",
     "run": "runner",
     "STREAMS": "data.catalog",
 }

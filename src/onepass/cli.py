@@ -76,7 +76,7 @@ def _run(command: str, words: Sequence[str]) -> None:
 
 
 def _execute(values: argparse.Namespace, configs: dict[str, type[LearnerConfig]], given: dict[str, Any]) -> None:
-    from onepass.runner import RunConfig
+    from onepass.results import RunConfig
 
     if values.runs < 1 or values.jobs < 0:
         raise UsageError(f"--runs {values.runs} --jobs {values.jobs}: at least one run, and no negative number of jobs")

@@ -21,7 +21,8 @@ import torch
 
 from onepass import store
 from onepass.errors import RunError
-from onepass.runner import Result, Run, RunConfig, run
+from onepass.results import Result, RunConfig
+from onepass.runner import Run, run
 
 Report = Callable[[int, int, int], None]  # number of the run in the list, its steps done, its steps in all
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -190,6 +190,12 @@ class Learner(nn.Module):
         if self.config.scope == "seen" and len(self.seen) < logits.shape[1]:
             return F.cross_entropy(logits.index_select(1, self.columns), self.position[y])
         return F.cross_entropy(logits, y)
+
+    def mean_loss(self, passes: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+        """One mean over all rows of several passes."""
+        losses = torch.stack([self.cross_entropy(logits, y) for logits, y in passes])
+        sizes = losses.new_tensor([len(y) for _, y in passes])
+        return losses @ (sizes / sizes.sum())
 
     def meet(self, classes: Iterable[int]) -> None:
         """Count these classes as seen."""

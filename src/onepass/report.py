@@ -15,7 +15,7 @@ from onepass.metrics import Summary, summarise
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from onepass.runner import Result
+    from onepass.results import Result
 
 COLUMNS: dict[str, tuple[str, Callable[[metrics.Matrix], float | None]]] = {
     "final_accuracy": ("final accuracy %", metrics.final_accuracy),

@@ -6,12 +6,10 @@ import hashlib
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onepass.checkpoint import write_text
-
-if TYPE_CHECKING:
-    from onepass.runner import Result, RunConfig
+from onepass.results import Result, RunConfig
 
 
 def key(config: RunConfig) -> str:
@@ -31,8 +29,6 @@ def save_result(path: Path, result: Result) -> None:
 
 def load_result(path: Path, config: RunConfig) -> Result | None:
     """The stored result, or None if there is none that can be trusted; a damaged one is named on stderr."""
-    from onepass.runner import Result
-
     file = path / "result.json"
     try:
         values: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))

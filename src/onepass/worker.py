@@ -26,7 +26,8 @@ def main() -> None:
 
     import torch
 
-    from onepass.runner import RunConfig, run
+    from onepass.results import RunConfig
+    from onepass.runner import run
 
     said = 0.0
 

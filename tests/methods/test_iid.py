@@ -10,7 +10,8 @@ from onepass.batch import Batch, Task
 from onepass.learner import Problem
 from onepass.methods.finetune import FineTune
 from onepass.methods.iidpp import IIDPP
-from onepass.runner import RunConfig, run
+from onepass.results import RunConfig
+from onepass.runner import run
 
 PROBLEM = Problem(4, (1, 4, 4), "none", 1)
 

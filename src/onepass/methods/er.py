@@ -28,8 +28,6 @@ class ER(Learner):
 
     def loss(self, batch: Batch, replay: Batch) -> Tensor:
         passes = self.passes(self.net, batch, replay, joint=self.config.forward == "joint")
-        losses = torch.stack([self.cross_entropy(logits, y) for logits, y in passes])
         if self.config.combine == "sum":
-            return losses.sum()
-        sizes = losses.new_tensor([len(y) for _, y in passes])
-        return losses @ (sizes / sizes.sum())
+            return torch.stack([self.cross_entropy(logits, y) for logits, y in passes]).sum()
+        return self.mean_loss(passes)

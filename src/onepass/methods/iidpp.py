@@ -14,7 +14,4 @@ class IIDPP(Learner):
 
     def loss(self, batch: Batch, replay: Batch) -> Tensor:
         halves = [batch[rows] for rows in torch.arange(len(batch)).tensor_split(2)]
-        passes = self.passes(self.net, *halves, joint=False)
-        losses = torch.stack([self.cross_entropy(logits, y) for logits, y in passes])
-        sizes = losses.new_tensor([len(y) for _, y in passes])
-        return losses @ (sizes / sizes.sum())
+        return self.mean_loss(self.passes(self.net, *halves, joint=False))
