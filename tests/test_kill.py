@@ -71,9 +71,8 @@ def test_killed_at_random_moments_every_method_ends_with_the_same_bits(tmp_path:
     assert set(undisturbed) == set(METHODS)
     a_while = (time.monotonic() - begin) / (len(METHODS) + 2) / 4
     out, moments = tmp_path / "killed", random.Random(0)
-    kills = {method: sum(kill_during(method, out, moments.uniform(0, a_while)) for _ in range(2)) for method in METHODS}
-    assert min(kills.values()) >= 1, kills
-    print(f"{sum(kills.values())} kills in mid-stream: {kills}")
+    kills = {method: kill_during(method, out, moments.uniform(0, a_while)) for method in METHODS}
+    assert all(kills.values()), kills
     assert finish(out) == undisturbed
     left = [path.name for path in out.rglob(".*")]
     assert len(left) <= sum(kills.values()), f"temporary files of killed processes pile up: {left}"

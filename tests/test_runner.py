@@ -217,7 +217,7 @@ def test_a_killed_worker_is_named_and_its_run_continues(tmp_path: Path) -> None:
     assert process.returncode == 1
     assert "its worker ended with code -9" in err
     assert found
-    assert subprocess.run(command, capture_output=True, timeout=120).returncode == 0
+    assert subprocess.run([*command, "--jobs", "1"], capture_output=True, timeout=120).returncode == 0
 
 
 def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:

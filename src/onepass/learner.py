@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from onepass.net import Net
 from onepass.seeds import generator
 from onepass.views import VIEWS, decode
 
-CHUNK = 500  # images scored at once
+CHUNK = 500  # images scored at once; fewer of those larger than 32x32, so that memory stays the same
 SETTLE = 20  # steps within which classes that nobody announced are taken for one task
 
 
@@ -109,7 +110,8 @@ class Learner(nn.Module):
 
                 def predict(images: Tensor) -> Tensor:
                     self._check_images(images)
-                    chunks = [score(decode(chunk.to(self.device))) for chunk in images.split(CHUNK)]
+                    size = max(1, min(CHUNK, CHUNK * 32 * 32 // math.prod(images.shape[2:])))
+                    chunks = [score(decode(chunk.to(self.device))) for chunk in images.split(size)]
                     scores = torch.cat(chunks).index_select(1, self.columns)
                     return self.columns[scores.argmax(dim=1)]
 
