@@ -187,23 +187,14 @@ def test_an_impossible_config_is_refused_when_it_is_made(change: dict[str, objec
     assert complaint in str(caught.value)
 
 
+def two_runs(out: Path) -> list[str]:
+    """A command whose two runs go side by side and save themselves often."""
+    options = f"--runs 2 --jobs 2 --memory 30 --batch 20 --checkpoint-seconds 0.1 --out {out}"
+    return [sys.executable, "-m", "onepass.cli", "run", "er", *options.split()]
+
+
 def test_a_killed_worker_is_named_and_its_run_continues(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "onepass.cli",
-        "run",
-        "er",
-        "--runs",
-        "2",
-        "--jobs",
-        "2",
-        "--memory",
-        "30",
-        "--batch",
-        "20",
-    ]
-    command += ["--out", str(tmp_path), "--checkpoint-seconds", "0.1"]
+    command = two_runs(tmp_path)
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     while not (found := list(tmp_path.rglob("checkpoint.safetensors"))):
         assert process.poll() is None
@@ -221,22 +212,7 @@ def test_a_killed_worker_is_named_and_its_run_continues(tmp_path: Path) -> None:
 
 
 def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "onepass.cli",
-        "run",
-        "er",
-        "--runs",
-        "2",
-        "--jobs",
-        "2",
-        "--memory",
-        "30",
-        "--batch",
-        "20",
-    ]
-    command += ["--out", str(tmp_path), "--checkpoint-seconds", "0.1"]
+    command = two_runs(tmp_path)
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     while not list(tmp_path.rglob("checkpoint.safetensors")):
         assert process.poll() is None
