@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from onepass.errors import UsageError
+
 
 @dataclass(frozen=True)
 class Task:
@@ -45,3 +47,18 @@ class Batch:
             if len(value) != len(self):
                 raise ValueError(f"keep({name}=...): {len(value)} rows for a batch of {len(self)}")
             self.extra[name] = value.detach()
+
+
+def check_images(x: Tensor, shape: tuple[int, int, int]) -> None:
+    """Refuse what are no images of this shape."""
+    if x.dim() != 4 or tuple(x.shape[1:]) != shape:
+        needed = ", ".join(map(str, shape))
+        raise UsageError(f"images of shape {tuple(x.shape)}: needed are (n, {needed})")
+    if x.dtype == torch.uint8:
+        return
+    if x.dtype != torch.float32:
+        raise UsageError(f"images of dtype {x.dtype}: allowed are torch.uint8 and torch.float32 in [0, 1]")
+    if x.numel():
+        low, high = (float(bound) for bound in x.aminmax())
+        if not (low >= 0 and high <= 1):  # also true of NaN
+            raise UsageError(f"float images from {low:g} to {high:g}: pixels must lie in [0, 1] and be no NaN")

@@ -61,8 +61,14 @@ class ReplayConfig(LearnerConfig):
 
     memory: int = option(1000, "samples the memory can hold", low=1)
     replay: int = option(10, "memory samples replayed in each step", low=1)
-    forward: Literal["separate", "joint"] = option(
-        "separate", "new and replayed images in two passes, each normalised by its own batch, or in one"
+
+
+@dataclass(frozen=True)
+class CombineConfig(ReplayConfig):
+    """What methods have that learn new and replayed samples by two losses of one kind."""
+
+    combine: Literal["mean", "sum"] = option(
+        "mean", "one mean over new and replayed samples (eq. 2), or the sum of their two means, twice the step"
     )
 
 

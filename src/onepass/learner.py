@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from onepass.batch import Batch, Task
+from onepass.batch import Batch, Task, check_images
 from onepass.config import LearnerConfig, ReplayConfig
 from onepass.errors import Diverged, UsageError
 from onepass.memory import Memory
@@ -40,8 +40,10 @@ class Learner(nn.Module):
     Config: ClassVar[type[LearnerConfig]] = LearnerConfig
     image_dtype: ClassVar[torch.dtype] = torch.uint8
     recipe: dict[str, Any] | None = None  # how build() made it; what save() writes down
-    columns: Tensor
-    position: Tensor
+    columns: Tensor  # the classes seen so far, sorted
+    position: Tensor  # of each class among them
+    old: Tensor  # the classes seen before the running task began, sorted
+    new: Tensor  # the others
 
     def __init__(self, net: Net, problem: Problem, config: LearnerConfig, *, seed: int) -> None:
         super().__init__()
@@ -55,8 +57,9 @@ class Learner(nn.Module):
         self.arrived: int | None = None  # the step at which the task began by itself
         self.steps = 0
         self.seen: set[int] = set()
-        self.register_buffer("columns", torch.empty(0, dtype=torch.int64), persistent=False)
-        self.register_buffer("position", torch.empty(0, dtype=torch.int64), persistent=False)
+        self.before: set[int] = set()  # as `old`
+        for name in ("columns", "position", "old", "new"):
+            self.register_buffer(name, torch.empty(0, dtype=torch.int64), persistent=False)
         self.setup()
         self.optimizer = torch.optim.SGD(self.trainable(), lr=config.lr)
 
@@ -64,6 +67,7 @@ class Learner(nn.Module):
 
     def begin_task(self, task: Task) -> None:
         """Classes that may come from now on: from here they belong to what has been seen (C_1:t)."""
+        self.before = set(self.seen)
         self.meet(task.classes)
         self.task = task
         self.arrived = None
@@ -109,7 +113,7 @@ class Learner(nn.Module):
                 score = self.scorer()
 
                 def predict(images: Tensor) -> Tensor:
-                    self._check_images(images)
+                    check_images(images, self.problem.shape)
                     size = max(1, min(CHUNK, CHUNK * 32 * 32 // math.prod(images.shape[2:])))
                     chunks = [score(decode(chunk.to(self.device))) for chunk in images.split(size)]
                     scores = torch.cat(chunks).index_select(1, self.columns)
@@ -154,30 +158,41 @@ class Learner(nn.Module):
     def device(self) -> torch.device:
         return self.net.head.weight.device
 
-    def step(self, loss: Tensor) -> Tensor:
-        """Descend once. A loss or gradient that is no number is refused, and the learner stays as it was."""
-        self.optimizer.zero_grad()
+    def step(self, loss: Tensor, optimizer: torch.optim.Optimizer | None = None) -> Tensor:
+        """Descend once, by the learner's optimizer or by another."""
+        optimizer = optimizer or self.optimizer
+        optimizer.zero_grad()
         loss.backward()
-        grads = [p.grad for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None]
-        change = self.config.lr * torch.stack(torch._foreach_norm(grads)).norm()
+        return self.update(loss, optimizer)
+
+    def update(self, loss: Tensor, optimizer: torch.optim.Optimizer | None = None) -> Tensor:
+        """Step along the gradients as they are. If they or the loss are no numbers, refuse and leave all as it was."""
+        optimizer = optimizer or self.optimizer
+        grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        lr = optimizer.param_groups[0]["lr"]
+        change = lr * torch.stack(torch._foreach_norm(grads)).norm()
         if not torch.isfinite(loss + change).item():
-            lr = self.config.lr
             raise Diverged(
                 f"at step {self.steps} the loss is {loss.item():g} and the step would be {change.item():g} long with "
                 f"lr={lr:g}: try a smaller one (--lr {lr / 10:g}); the learner from before this step is kept"
             )
-        self.optimizer.step()
+        optimizer.step()
         return loss.detach()
 
-    def views(self, *batches: Batch) -> list[tuple[Tensor, Tensor]]:
-        """For each batch its images followed by one view of each, with labels; views are drawn in one go."""
-        augment = VIEWS[self.problem.views]
-        if augment is None:
-            return [(decode(batch.x), batch.y) for batch in batches]
+    def pairs(self, *batches: Batch) -> list[tuple[Tensor, Tensor]]:
+        """For each batch its images and one view of each, drawn in one go; without views, the images again."""
         sizes = [len(batch) for batch in batches]
         images = torch.cat([decode(batch.x) for batch in batches])
-        pairs = zip(images.split(sizes), augment(images, self.rng).split(sizes), batches, strict=True)
-        return [(torch.cat([x, view]), batch.y.repeat(2)) for x, view, batch in pairs]
+        augment = VIEWS[self.problem.views]
+        seen = images if augment is None else augment(images, self.rng)
+        return list(zip(images.split(sizes), seen.split(sizes), strict=True))
+
+    def views(self, *batches: Batch) -> list[tuple[Tensor, Tensor]]:
+        """For each batch its images followed by one view of each (if the stream has views), with labels."""
+        if VIEWS[self.problem.views] is None:
+            return [(decode(batch.x), batch.y) for batch in batches]
+        pairs = zip(self.pairs(*batches), batches, strict=True)
+        return [(torch.cat(pair), batch.y.repeat(2)) for pair, batch in pairs]
 
     def passes(self, function: Callable[[Tensor], Tensor], *batches: Batch, joint: bool) -> list[tuple[Tensor, Tensor]]:
         """(function(views), labels) of every batch that is not empty, in one forward pass or in one each."""
@@ -192,12 +207,6 @@ class Learner(nn.Module):
         if self.config.scope == "seen" and len(self.seen) < logits.shape[1]:
             return F.cross_entropy(logits.index_select(1, self.columns), self.position[y])
         return F.cross_entropy(logits, y)
-
-    def mean_loss(self, passes: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-        """One mean over all rows of several passes."""
-        losses = torch.stack([self.cross_entropy(logits, y) for logits, y in passes])
-        sizes = losses.new_tensor([len(y) for _, y in passes])
-        return losses @ (sizes / sizes.sum())
 
     def meet(self, classes: Iterable[int]) -> None:
         """Count these classes as seen."""
@@ -215,7 +224,8 @@ class Learner(nn.Module):
         """Make room for more classes; what is known about the old ones stays as it is."""
         if n_classes < self.problem.n_classes:
             raise UsageError(f"grow({n_classes}): the learner has {self.problem.n_classes} classes and cannot lose any")
-        self.net.grow(n_classes, self.rng)
+        for net in [module for module in self.modules() if isinstance(module, Net)]:  # copies of it too
+            net.grow(n_classes, self.rng)
         self.problem = replace(self.problem, n_classes=n_classes)
         self._index()
 
@@ -223,22 +233,13 @@ class Learner(nn.Module):
         self.columns = torch.tensor(sorted(self.seen), dtype=torch.int64, device=self.device)
         self.position = torch.zeros(self.problem.n_classes, dtype=torch.int64, device=self.device)
         self.position[self.columns] = torch.arange(len(self.seen), device=self.device)
-
-    def _check_images(self, x: Tensor) -> None:
-        if x.dim() != 4 or tuple(x.shape[1:]) != self.problem.shape:
-            needed = ", ".join(map(str, self.problem.shape))
-            raise UsageError(f"images of shape {tuple(x.shape)}: needed are (n, {needed})")
-        if x.dtype == torch.uint8:
-            return
-        if x.dtype != torch.float32:
-            raise UsageError(f"images of dtype {x.dtype}: allowed are torch.uint8 and torch.float32 in [0, 1]")
-        if x.numel():
-            low, high = (float(bound) for bound in x.aminmax())
-            if not (low >= 0 and high <= 1):  # also true of NaN
-                raise UsageError(f"float images from {low:g} to {high:g}: pixels must lie in [0, 1] and be no NaN")
+        self.old, self.new = (
+            torch.tensor(sorted(classes), dtype=torch.int64, device=self.device)
+            for classes in (self.before, self.seen - self.before)
+        )
 
     def _admit(self, batch: Batch) -> None:
-        self._check_images(batch.x)
+        check_images(batch.x, self.problem.shape)
         if batch.y.dtype != torch.int64 or batch.y.shape != batch.x.shape[:1] or not len(batch):
             given = f"{tuple(batch.y.shape)} of {batch.y.dtype} for {len(batch.x)} images"
             raise UsageError(f"labels {given}: needed is one torch.int64 for each image, and at least one image")
@@ -264,19 +265,25 @@ class Learner(nn.Module):
         return {
             "steps": self.steps,
             "seen": sorted(self.seen),
+            "before": sorted(self.before),
             "task": task,
             "arrived": self.arrived,
             "rng": self.rng.get_state(),
-            "optimizer": self.optimizer.state_dict(),
+            "optimizers": {name: optimizer.state_dict() for name, optimizer in self._optimizers()},
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        self.steps, self.seen, task = state["steps"], set(state["seen"]), state["task"]
+        self.steps, task = state["steps"], state["task"]
+        self.seen, self.before = set(state["seen"]), set(state["before"])
         self.task = None if task is None else Task(task["index"], tuple(task["classes"]))
         self.arrived = state["arrived"]
         self.rng.set_state(state["rng"].cpu())
-        self.optimizer.load_state_dict(state["optimizer"])
+        for name, optimizer in self._optimizers():
+            optimizer.load_state_dict(state["optimizers"][name])
         self._index()
+
+    def _optimizers(self) -> list[tuple[str, torch.optim.Optimizer]]:
+        return [(name, value) for name, value in vars(self).items() if isinstance(value, torch.optim.Optimizer)]
 
     def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
         rows = len(state_dict["net.head.weight"])

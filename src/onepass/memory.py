@@ -31,6 +31,13 @@ class Memory(nn.Module):
         self.fields.append(name)
         self.register_buffer(f"field_{name}", torch.empty((self.capacity, *shape), dtype=dtype), persistent=False)
 
+    def widen_field(self, name: str, width: int) -> None:
+        """More numbers at the end of each row of a float field: NaN, since nobody wrote them."""
+        column = self.field(name)
+        wider = column.new_full((*column.shape[:-1], width), torch.nan)
+        wider[..., : column.shape[-1]] = column
+        self._buffers[f"field_{name}"] = wider
+
     def field(self, name: str) -> Tensor:
         """The whole column, filled or not."""
         column: Tensor = self._buffers[f"field_{name}"]  # type: ignore[assignment]  # never None

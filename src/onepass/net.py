@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -29,17 +29,43 @@ class Net(nn.Module):
         logits: Tensor = self.head(self.features(x))
         return logits
 
-    @torch.no_grad()
     def grow(self, n_classes: int, rng: torch.Generator) -> None:
-        """More rows in the head, drawn as a new layer's would be; old rows and the Parameter objects stay."""
-        old, width = self.head.weight.shape
-        bound = width**-0.5
-        for parameter, shape in ((self.head.weight, (n_classes - old, width)), (self.head.bias, (n_classes - old,))):
-            if parameter is not None:
-                fresh = torch.empty(shape).uniform_(-bound, bound, generator=rng)
-                parameter.data = torch.cat([parameter.data, fresh.to(parameter)])
-                parameter.grad = None
-        self.head.out_features = n_classes
+        """Room for more classes in the head."""
+        widen(self.head, rng, outputs=n_classes)
+
+
+def linear(inputs: int, outputs: int, rng: torch.Generator) -> nn.Linear:
+    """A linear layer drawn as torch draws it, from a generator of ours."""
+    layer = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.uniform_(-(inputs**-0.5), inputs**-0.5, generator=rng)
+    return layer
+
+
+@torch.no_grad()
+def widen(layer: nn.Linear, rng: torch.Generator, *, outputs: int = 0, columns: Sequence[int] = ()) -> None:
+    """More outputs, and more inputs before the given columns, drawn as a new layer's; what there was stays.
+
+    The Parameter objects stay too, so an optimizer goes on with them.
+    """
+    bound = layer.in_features**-0.5
+
+    def fresh(*shape: int) -> Tensor:
+        return torch.empty(shape).uniform_(-bound, bound, generator=rng).to(layer.weight)
+
+    rows, more = layer.out_features, outputs - layer.out_features
+    for column in sorted(columns, reverse=True):
+        weight = layer.weight.data
+        layer.weight.data = torch.cat([weight[:, :column], fresh(rows, 1), weight[:, column:]], dim=1)
+    if more > 0:
+        layer.weight.data = torch.cat([layer.weight.data, fresh(more, layer.weight.shape[1])])
+        if layer.bias is not None:
+            layer.bias.data = torch.cat([layer.bias.data, fresh(more)])
+    layer.weight.grad = None
+    if layer.bias is not None:
+        layer.bias.grad = None
+    layer.out_features, layer.in_features = layer.weight.shape
 
 
 def convolution(inputs: int, outputs: int, size: int = 3, stride: int = 1) -> nn.Sequential:

@@ -14,6 +14,7 @@ from onepass.batch import Batch, Task
 from onepass.config import ReplayConfig, option
 from onepass.errors import UsageError
 from onepass.learner import Learner
+from onepass.methods.er import FORWARD, Forward
 
 Space = Literal["task", "used", "first", "all"]
 
@@ -22,6 +23,7 @@ Space = Literal["task", "used", "first", "all"]
 class ERFSLConfig(ReplayConfig):
     gamma: float = option(0.3, "weight of the replayed loss (eq. 5); 1 - gamma weighs the new batch", low=0, high=1)
     subspace: int | None = option(None, "dimensions of a task's own subspace (k); default: features / tasks", low=1)
+    forward: Forward = option("separate", FORWARD)
     learn_in: Space = option(
         "task", "space for new samples: the task's own, all used so far, the first task's, or all features"
     )
@@ -54,14 +56,13 @@ class ERFSL(Learner):
         self.spaces[3] = 1
 
     def begin_task(self, task: Task) -> None:
-        old = self.columns
         super().begin_task(task)
         first, last = int(self.begun) * self.subspace, (int(self.begun) + 1) * self.subspace
         own, used = self.spaces[0].zero_(), self.spaces[1]
         if last <= self.width:
             own[first:last] = used[first:last] = 1  # S in eq. 7, A in eq. 10
         else:  # no blank subspace is left: reuse the dimensions that tell the old classes apart least
-            variance = self.net.head.weight.detach()[old].var(dim=0, correction=0)
+            variance = self.net.head.weight.detach()[self.old].var(dim=0, correction=0)
             own[variance.argsort(stable=True)[: self.subspace]] = 1
             used.fill_(1)
         self.begun += 1

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from onepass.batch import Batch
+from onepass.functional import union_mean
 from onepass.learner import Learner
 
 
@@ -14,4 +15,5 @@ class IIDPP(Learner):
 
     def loss(self, batch: Batch, replay: Batch) -> Tensor:
         halves = [batch[rows] for rows in torch.arange(len(batch)).tensor_split(2)]
-        return self.mean_loss(self.passes(self.net, *halves, joint=False))
+        passes = self.passes(self.net, *halves, joint=False)
+        return union_mean([(self.cross_entropy(logits, y), len(y)) for logits, y in passes])

@@ -1,0 +1,68 @@
+"""What several methods build on: looking ahead without a trace, and networks as they were."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+M = TypeVar("M", bound=nn.Module)
+
+
+@contextmanager
+def frozen_batchnorm(net: nn.Module) -> Iterator[None]:
+    """Train-mode passes normalise by their own batch, as in training, but leave the running statistics alone."""
+    layers = [m for m in net.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
+    for layer in layers:
+        layer.track_running_stats = False
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.track_running_stats = True
+
+
+@contextmanager
+def virtual_step(net: nn.Module, lr: float) -> Iterator[None]:
+    """Inside, the weights are those after a plain step along the gradients they hold; then the old ones again."""
+    grads = {p: p.grad for p in net.parameters() if p.grad is not None}
+    moved, before = list(grads), [p.data for p in grads]
+    after = torch._foreach_add(before, list(grads.values()), alpha=-lr) if grads else []
+    for p, value in zip(moved, after, strict=True):
+        p.data = value
+    try:
+        yield
+    finally:
+        for p, value in zip(moved, before, strict=True):
+            p.data = value
+
+
+def union_mean(terms: Sequence[tuple[Tensor, int]]) -> Tensor:
+    """One mean over all rows, from the mean of each part and its number of rows."""
+    losses = torch.stack([loss for loss, _ in terms])
+    sizes = losses.new_tensor([rows for _, rows in terms])
+    return losses @ (sizes / sizes.sum())
+
+
+class Frozen(nn.Module, Generic[M]):
+    """A copy of a module: part of the state from the first step on, never trained, always in evaluation mode."""
+
+    def __init__(self, module: M) -> None:
+        super().__init__()
+        self.module = copy.deepcopy(module).requires_grad_(False).eval()
+
+    def follow(self, module: M) -> None:
+        """Become what the module is now."""
+        self.module.load_state_dict(module.state_dict())
+
+    def train(self, mode: bool = True) -> Frozen[M]:
+        return self
+
+    @torch.no_grad()
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.module(x)
+        return output
