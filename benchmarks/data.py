@@ -4,6 +4,9 @@
 
 Each load is a process of its own. The stream is read in batches of 10, as a run does; the bare loop indexes the same
 rows of the same array and makes floats of them. Both in one process, turn by turn.
+
+A whole run (ER with a memory of 1000 and an evaluation after each task) is measured in another process, with a network
+of one layer: what it needs beyond torch is then the data, the memory, the views and our own work.
 """
 
 from __future__ import annotations
@@ -19,8 +22,14 @@ from pathlib import Path
 
 import torch
 
+from onepass.batch import Batch
 from onepass.data import Dataset, cache, cifar, folder, mini_imagenet  # noqa: F401  # imports are not what is timed
 from onepass.data.catalog import cache_folder, canonical, load
+from onepass.learner import Problem
+from onepass.methods.er import ER, ERConfig
+from onepass.net import Net, Pool
+from onepass.results import RunConfig
+from onepass.runner import Run
 from onepass.stream import StreamConfig, TaskData, batches, make_tasks
 from onepass.views import decode
 
@@ -40,6 +49,22 @@ def one_load(stream: str, root: Path, epoch: bool) -> dict[str, float]:
     return {"seconds": seconds, "resident_mb": resident() - before, "images": len(data.y) + len(data.y_test)}
 
 
+def one_run(stream: str, root: Path) -> dict[str, float]:
+    """Resident MB that a run adds to what the process has after importing torch and one step of the same network."""
+    run = Run(RunConfig("er", stream, tasks=10), data_dir=root)
+    shape, n_classes = run.learner.problem.shape, run.learner.problem.n_classes
+    problem = Problem(n_classes, shape, "colour", 10)
+
+    def tiny() -> ER:
+        return ER(Net(Pool(), shape[0], n_classes), problem, ERConfig(memory=1000), seed=0)
+
+    learner = tiny()
+    learner.observe(Batch(torch.zeros(10, *shape, dtype=torch.uint8), torch.arange(10)))
+    before, run.learner = resident(), tiny()
+    run.advance(lambda: None)
+    return {"resident_mb": resident() - before}
+
+
 def stream_tasks(data: Dataset) -> list[TaskData]:
     return make_tasks(data, StreamConfig(n_tasks=min(10, len(data.classes))), seed=0)[1]
 
@@ -57,8 +82,8 @@ def bare(data: Dataset, tasks: list[TaskData]) -> None:
         float((data.x[rows].float() / 255).sum() + data.y[rows][0])
 
 
-def measured(stream: str, root: Path, epoch: bool) -> dict[str, float]:
-    words = [sys.executable, __file__, stream, "--data-dir", str(root), "--one", "epoch" if epoch else "load"]
+def measured(stream: str, root: Path, what: str) -> dict[str, float]:
+    words = [sys.executable, __file__, stream, "--data-dir", str(root), "--one", what]
     figures: dict[str, float] = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
     return figures
 
@@ -68,14 +93,15 @@ def main() -> None:
     parser.add_argument("stream")
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--save", type=Path, help="add the figures to this JSON file")
-    parser.add_argument("--one", choices=["load", "epoch"], help=argparse.SUPPRESS)
+    parser.add_argument("--one", choices=["load", "epoch", "run"], help=argparse.SUPPRESS)
     options = parser.parse_args()
     stream = canonical(options.stream)
     if options.one:
-        print(json.dumps(one_load(stream, options.data_dir, options.one == "epoch")))
+        one = one_run(stream, options.data_dir) if options.one == "run" else None
+        print(json.dumps(one or one_load(stream, options.data_dir, options.one == "epoch")))
         return
     shutil.rmtree(cache_folder(stream, options.data_dir, 0), ignore_errors=True)
-    first, second, whole = (measured(stream, options.data_dir, epoch) for epoch in (False, False, True))
+    first, second, whole, run = (measured(stream, options.data_dir, what) for what in ("load", "load", "epoch", "run"))
     data, ratios = load(stream, root=options.data_dir), []
     tasks = stream_tasks(data)
     for _ in range(5):
@@ -91,6 +117,7 @@ def main() -> None:
         "first_load_resident_mb": first["resident_mb"],
         "second_load_ms": 1e3 * second["seconds"],
         "stream_resident_mb": whole["resident_mb"],
+        "run_resident_mb": run["resident_mb"],
         "stream_over_bare": statistics.median(ratios),
     }
     print(stream, json.dumps(figures, indent=1))

@@ -118,7 +118,7 @@ def test_a_memory_for_a_method_without_one_is_not_used_and_said_so(
 
 
 MISUSE = [
-    (["run", "erfsl"], "unknown method 'erfsl'; did you mean 'er-fsl'?"),
+    (["run", "er-fls"], "unknown method 'er-fls'; did you mean 'er-fsl'?"),
     (["run", "er", "--gamma", "0.3"], "unknown argument '--gamma'"),
     (["run", "er-fsl", "--gama", "0.3"], "unknown argument '--gama'; did you mean '--gamma'?"),
     (["run", "er-fsl", "--gamma", "1.5"], "gamma=1.5: must be at least 0 and at most 1"),

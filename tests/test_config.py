@@ -13,9 +13,10 @@ import pytest
 
 from onepass.config import LearnerConfig, ReplayConfig, choices, option, plain
 from onepass.errors import UsageError
-from onepass.methods import METHODS, method_class
+from onepass.methods import METHODS, canonical, method_class
 from onepass.methods.er import ERConfig
 from onepass.methods.er_fsl import ERFSLConfig
+from onepass.results import RunConfig
 
 
 def unlike_the_default(entry: dataclasses.Field[Any], kind: Any) -> Any:
@@ -95,7 +96,7 @@ def test_equal_settings_are_equal_as_json_text(cls: type[LearnerConfig], name: s
         (ReplayConfig, {"memory": 10.0}, "memory=10.0: needs a value of type int"),
         (ReplayConfig, {"memory": True}, "memory=True: needs a value of type int"),
         (ReplayConfig, {"replay": 0}, "replay=0: must be at least 1"),
-        (ReplayConfig, {"forward": "both"}, "forward='both': allowed are separate, joint"),
+        (ERConfig, {"forward": "both"}, "forward='both': allowed are separate, joint"),
         (ERConfig, {"combine": "max"}, "combine='max': allowed are mean, sum"),
         (ERFSLConfig, {"gamma": 1.5}, "gamma=1.5: must be at least 0 and at most 1"),
         (ERFSLConfig, {"gamma": -0.01}, "gamma=-0.01: must be at least 0 and at most 1"),
@@ -143,7 +144,9 @@ def test_a_config_of_your_own_is_checked_in_the_same_way() -> None:
 
 
 def test_an_unknown_setting_names_the_nearest_and_all() -> None:
-    message = "unknown setting 'gama'; did you mean 'gamma'? (its settings: lr, scope, memory, replay, forward, gamma, "
+    message = (
+        "unknown setting 'gama'; did you mean 'gamma'? (its settings: lr, scope, memory, replay, gamma, subspace, "
+    )
     with pytest.raises(UsageError, match=re.escape(message)):
         ERFSLConfig.from_json({"gama": 0.3})
     with pytest.raises(UsageError, match=re.escape("unknown setting 'zzz' (its settings: lr, scope)")):
@@ -157,7 +160,41 @@ def test_a_setting_of_another_method_is_unknown() -> None:
         method_class("finetune").Config.from_json({"memory": 10})
 
 
-@pytest.mark.parametrize(("given", "meant"), [("erfsl", "er-fsl"), ("ER-FSL", "er-fsl"), ("fine-tune", "finetune")])
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("er_ace", "er-ace"),
+        ("erace", "er-ace"),
+        ("ER-ACE", "er-ace"),
+        ("der++", "derpp"),
+        ("DER++", "derpp"),
+        ("erfsl", "er-fsl"),
+        ("fine-tune", "finetune"),
+        ("FINE-TUNE", "finetune"),
+        ("iidpp", "iid++"),
+        ("IID++", "iid++"),
+        ("ss_il", "ss-il"),
+        ("ssil", "ss-il"),
+        ("gss", "gss"),
+        ("onepass.methods.er:ER", "onepass.methods.er:ER"),
+    ],
+)
+def test_a_method_may_be_written_as_people_write_it(given: str, meant: str) -> None:
+    assert canonical(given) == meant
+    assert RunConfig(given).method == meant
+
+
+def test_every_title_of_the_papers_table_is_a_spelling_of_its_method() -> None:
+    assert [canonical(method.title) for method in METHODS.values()] == list(METHODS)
+
+
+@pytest.mark.parametrize("given", ["der", "DER"])
+def test_a_bare_der_means_two_methods_and_is_refused(given: str) -> None:
+    with pytest.raises(UsageError, match=r"'der' means two methods: the table's row is derpp \(DER\+\+\)"):
+        method_class(given)
+
+
+@pytest.mark.parametrize(("given", "meant"), [("er-fls", "er-fsl"), ("finetunes", "finetune"), ("ocn", "ocm")])
 def test_an_unknown_method_names_the_nearest(given: str, meant: str) -> None:
     message = f"unknown method '{given}'; did you mean '{meant}'? (onepass methods lists all: "
     with pytest.raises(UsageError, match=f"^{re.escape(message)}"):

@@ -170,7 +170,7 @@ def test_side_by_side_and_one_after_the_other_agree_for_the_same_threads(tmp_pat
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"method": "erfsl"}, "unknown method 'erfsl'; did you mean 'er-fsl'?"),
+        ({"method": "er-fls"}, "unknown method 'er-fls'; did you mean 'er-fsl'?"),
         ({"stream": "digit"}, "unknown stream 'digit'; did you mean 'digits'?"),
         ({"net": "resnet-18"}, "unknown net 'resnet-18'; did you mean 'resnet18'?"),
         ({"batch": 0}, "batch=0: must be at least 1"),

@@ -14,12 +14,14 @@ from onepass.config import LearnerConfig
 from onepass.data.catalog import STREAMS
 from onepass.errors import BadCheckpoint, BadData, RunError, UsageError
 from onepass.flags import Parser, add_bad_images, add_settings, fields
-from onepass.methods import METHODS, method_class
+from onepass.methods import METHODS, canonical, method_class
 
 EXAMPLES = """\
   onepass compare finetune er er-fsl --stream digits --memory 100 --runs 5
   onepass run er-fsl --stream digits --memory 100 --gamma 0.3 --subspace 20
   onepass run er-fsl --help        the settings of one method
+  onepass methods er-fsl           what it does, needs and costs
+  onepass cost er-fsl obc ocm      training FLOPs and bytes beside ER's and the paper's
   onepass check mymodule:MyLearner
 """
 
@@ -33,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "methods": commands.methods,
         "streams": commands.streams,
         "data": commands.data,
+        "cost": commands.cost,
         "check": commands.check,
     }
     parser = Parser(prog="onepass", description="Online continual learning.", epilog="examples:\n" + EXAMPLES)
@@ -42,7 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         choices=list(known),
         metavar="COMMAND",
         help="run: one method; compare: several, paired; methods, streams: what there is; "
-        "data: get and check data sets; check: a learner of your own against the contract",
+        "data: get and check data sets; cost: FLOPs and bytes beside ER's; "
+        "check: a learner of your own against the contract",
     )
     try:
         command = parser.parse(words[:1]).command
@@ -134,7 +138,7 @@ def _method_names(words: Sequence[str]) -> list[str]:
         if word.startswith("-"):
             break
         leading.append(word)
-    return list(dict.fromkeys(leading or [word for word in words if word in METHODS]))
+    return list(dict.fromkeys(map(canonical, leading or [word for word in words if word in METHODS])))
 
 
 def _describe(command: str, names: Sequence[str]) -> str:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from onepass.config import unknown
 from onepass.data.catalog import STREAMS
-from onepass.errors import RunError
-from onepass.flags import Parser, add_bad_images
-from onepass.methods import METHODS, import_learner, method_class
+from onepass.errors import RunError, UsageError
+from onepass.flags import Parser, add_bad_images, fields
+from onepass.methods import BOUNDARIES, METHODS, canonical, method_class
+from onepass.presets import PRESETS
 
 
 def _list(command: str, words: Sequence[str], rows: dict[str, dict[str, Any]]) -> None:
@@ -19,25 +22,132 @@ def _list(command: str, words: Sequence[str], rows: dict[str, dict[str, Any]]) -
     parser.add_argument("--json", action="store_true", help="as one JSON document")
     if parser.parse(words).json:
         print(json.dumps(rows))
-        return
+    else:
+        _show({name: [str(value) for value in row.values()] for name, row in rows.items()}, next(iter(rows.values())))
+
+
+def _show(rows: dict[str, list[str]], headings: Iterable[str], first: str = "name") -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD)
-    for heading in ("name", *next(iter(rows.values()))):
+    for heading in (first, *headings):
         table.add_column(heading, overflow="fold")
     for name, row in rows.items():
-        table.add_row(name, *(str(value) for value in row.values()))
+        table.add_row(name, *row)
     Console(width=None if sys.stdout.isatty() else 120).print(table)
 
 
 def methods(command: str, words: Sequence[str]) -> None:
+    if words and not words[0].startswith("-"):
+        return _method(canonical(words[0]), words[1:])
     rows = {
-        name: {"in the paper": method.title, "published": method.venue, "what it does": method.about}
+        name: {
+            "published": method.venue,
+            "cost": f"{method.cost:g}",
+            "boundaries": "used" if method.boundaries else "-",
+            "keeps beyond network and memory": method.keeps,
+            "what it does": method.about,
+        }
         for name, method in METHODS.items()
     }
-    _list(command, words, rows)
+    return _list(command, words, rows)
+
+
+def _method(name: str, words: Sequence[str]) -> None:
+    """A method's idea, equation, needs and settings."""
+    parser = Parser(prog=f"onepass methods {name}", description="What a method does, needs and costs.")
+    parser.add_argument("--json", action="store_true", help="as one JSON document")
+    as_json = parser.parse(words).json
+    cls = method_class(name)
+    method = METHODS.get(name)
+    settings = {
+        setting: {
+            "default": entry.default,
+            "presets": {stream: row[name][setting] for stream, row in PRESETS.items() if setting in row.get(name, {})},
+            "help": entry.metadata["help"],
+        }
+        for setting, entry in fields(cls.Config).items()
+    }
+    facts = {
+        "name": name,
+        "title": method.title if method else name,
+        "published": method.venue if method else "-",
+        "idea": inspect.getdoc(cls) or "",
+        "cost": method.cost if method else None,
+        "keeps": method.keeps if method else "-",
+        "boundaries": method.boundaries if method else "",
+        "settings": settings,
+    }
+    if as_json:
+        print(json.dumps(facts))
+        return
+    print(f"{facts['title']} ({name}), {facts['published']}\n\n{facts['idea']}\n")
+    if method:
+        told = f"used: {method.boundaries}; {BOUNDARIES}" if method.boundaries else "not needed"
+        print(f"keeps       {'nothing' if method.keeps == '-' else method.keeps} beyond the network and the memory")
+        print(f"boundaries  {told}")
+        print(f"cost        {method.cost:g} times ER's training FLOPs")
+    rows = {}
+    for setting, values in settings.items():
+        presets = [f"{value} on {stream}" for stream, value in values["presets"].items()]
+        rows["--" + setting.replace("_", "-")] = [", ".join([str(values["default"]), *presets]), values["help"]]
+    _show(rows, ["default", "what it is"], "setting")
+
+
+def cost(command: str, words: Sequence[str]) -> None:
+    about = "Training FLOPs a step and bytes, as ratios to ER's, beside the paper's table 5. Needs no data."
+    parser = Parser(prog="onepass cost", description=about)
+    parser.add_argument("methods", nargs="*", metavar="METHOD", help="default: all; " + ", ".join(METHODS))
+    parser.add_argument("--stream", default="cifar10", help=f"{', '.join(STREAMS)} or a path (default: cifar10)")
+    parser.add_argument("--net", default="", help="resnet18, slim-resnet18 or small-cnn (default: the stream's)")
+    parser.add_argument("--memory", type=int, default=1000, metavar="N", help="samples in the memory (default: 1000)")
+    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="where a path's array cache is")
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+    values = parser.parse(words)
+    names = list(dict.fromkeys(map(canonical, values.methods))) or list(METHODS)
+    if values.memory < 1:
+        raise UsageError(f"--memory {values.memory}: must be at least 1")
+    from onepass import cost
+    from onepass.data.catalog import canonical as stream_name
+    from onepass.data.catalog import find_stream, load
+    from onepass.learner import Problem
+    from onepass.net import NETS
+    from onepass.progress import Bar
+
+    name = stream_name(values.stream)
+    stream = find_stream(name)
+    n_classes, shape = stream.n_classes, stream.shape
+    if not n_classes:
+        data = load(name, root=values.data_dir)
+        channels, height, width = data.x.shape[1:]
+        n_classes, shape = len(data.classes), (channels, height, width)
+    net = values.net or stream.net
+    if net not in NETS:
+        raise unknown("net", net, NETS, "allowed")
+    problem = Problem(n_classes, shape, stream.views, min(stream.n_tasks, n_classes))
+    with Bar("counting") as bar:
+        rows = cost.compare(names, name, problem, net, values.memory, bar.report)
+    if values.json:
+        print(json.dumps({"stream": name, "net": net, "memory": values.memory, "rows": rows}))
+        return
+    headings = ["FLOPs / ER", "paper", "model / ER", "paper", "memory / ER"]
+    cells = {
+        row["method"]: [
+            f"{row['computation']:.2f}",
+            str(row["computation_printed"] or ""),
+            f"{row['model']:.2f}",
+            str(row["memory_printed"] or ""),
+            f"{row['memory']:.2f}",
+        ]
+        for row in rows
+    }
+    _show(cells, headings, "method")
+    print(f"{name}, {net}, memory {values.memory}: one training step in the last task, the memory full.")
+    for row in rows:
+        if row["note"]:
+            print(f"{METHODS[row['method']].title}: {row['note']}")
 
 
 def streams(command: str, words: Sequence[str]) -> None:
@@ -102,7 +212,7 @@ def check(command: str, words: Sequence[str]) -> None:
     parser = Parser(prog="onepass check", description="Test a learner against every promise of the contract.")
     parser.add_argument("learner", metavar="MODULE:CLASS", help="a subclass of onepass.Learner, or a method's name")
     name = parser.parse(words).learner
-    cls = method_class(name) if name in METHODS else import_learner(name)
+    cls = method_class(name)
     from onepass.checks import PROMISES, failures
 
     broken = 0

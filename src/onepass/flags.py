@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from onepass.config import LearnerConfig, ReplayConfig, choices, plain
 from onepass.errors import UsageError
+from onepass.presets import PRESETS
 
 
 class Parser(argparse.ArgumentParser):
@@ -45,7 +46,7 @@ def add_settings(parser: Parser, configs: dict[str, type[LearnerConfig]]) -> lis
     group = parser.add_argument_group("settings" if configs else "settings of every method")
     for name, (config, entry) in flags.items():
         kind = typing.get_type_hints(config)[name]
-        default = "" if entry.default is None else f" (default: {entry.default})"
+        default = _defaults(name, {m: c for m, c in configs.items() if name in fields(c)} or {"": config})
         group.add_argument(
             "--" + name.replace("_", "-"),
             dest=name,
@@ -55,6 +56,22 @@ def add_settings(parser: Parser, configs: dict[str, type[LearnerConfig]]) -> lis
             help=(entry.metadata["help"] + default).replace("%", "%%"),
         )
     return list(flags)
+
+
+def _defaults(name: str, configs: dict[str, type[LearnerConfig]]) -> str:
+    """The default, of each method where they differ, and what it is on streams with a preset."""
+    found = {method: fields(config)[name].default for method, config in configs.items()}
+    if len(set(found.values())) > 1:
+        text = ", ".join(f"{method} {value}" for method, value in found.items())
+    else:
+        text = next(str(value) for value in found.values())
+    presets = [
+        f"{'' if len(found) == 1 else method + ' '}{values[method][name]} on {stream}"
+        for stream, values in PRESETS.items()
+        for method in found
+        if name in values.get(method, {})
+    ]
+    return f" (default: {', '.join([text, *presets])})" if text != "None" else ""
 
 
 def add_bad_images(parser: Parser) -> None:

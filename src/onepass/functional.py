@@ -10,6 +10,8 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
+from onepass.errors import Diverged
+
 M = TypeVar("M", bound=nn.Module)
 
 
@@ -39,6 +41,18 @@ def virtual_step(net: nn.Module, lr: float) -> Iterator[None]:
     finally:
         for p, value in zip(moved, before, strict=True):
             p.data = value
+
+
+@contextmanager
+def together(*stepped: nn.Module | torch.optim.Optimizer) -> Iterator[None]:
+    """Two steps, both or none: if the second is refused, what the first has changed becomes what it was."""
+    before = [copy.deepcopy(part.state_dict()) for part in stepped]
+    try:
+        yield
+    except Diverged:
+        for part, state in zip(stepped, before, strict=True):
+            part.load_state_dict(state)
+        raise
 
 
 def union_mean(terms: Sequence[tuple[Tensor, int]]) -> Tensor:

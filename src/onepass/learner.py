@@ -202,11 +202,21 @@ class Learner(nn.Module):
             return [(output, y) for output, (_, y) in zip(outputs, views, strict=True)]
         return [(function(x), y) for x, y in views]
 
-    def cross_entropy(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Mean cross-entropy over the classes in scope."""
-        if self.config.scope == "seen" and len(self.seen) < logits.shape[1]:
-            return F.cross_entropy(logits.index_select(1, self.columns), self.position[y])
-        return F.cross_entropy(logits, y)
+    def cross_entropy(self, logits: Tensor, y: Tensor, reduction: str = "mean", smoothing: float = 0.0) -> Tensor:
+        """Cross-entropy over the classes in scope."""
+        return F.cross_entropy(self.scoped(logits), self.targets(y), reduction=reduction, label_smoothing=smoothing)
+
+    def scoped(self, logits: Tensor) -> Tensor:
+        """The columns of the classes in scope."""
+        return logits.index_select(-1, self.columns) if self._narrow else logits
+
+    def targets(self, y: Tensor) -> Tensor:
+        """The place of each label among those columns."""
+        return self.position[y] if self._narrow else y
+
+    @property
+    def _narrow(self) -> bool:
+        return self.config.scope == "seen" and len(self.seen) < self.problem.n_classes
 
     def meet(self, classes: Iterable[int]) -> None:
         """Count these classes as seen."""
@@ -269,7 +279,7 @@ class Learner(nn.Module):
             "task": task,
             "arrived": self.arrived,
             "rng": self.rng.get_state(),
-            "optimizers": {name: optimizer.state_dict() for name, optimizer in self._optimizers()},
+            "optimizers": {name: optimizer.state_dict() for name, optimizer in self.optimizers()},
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
@@ -278,11 +288,11 @@ class Learner(nn.Module):
         self.task = None if task is None else Task(task["index"], tuple(task["classes"]))
         self.arrived = state["arrived"]
         self.rng.set_state(state["rng"].cpu())
-        for name, optimizer in self._optimizers():
+        for name, optimizer in self.optimizers():
             optimizer.load_state_dict(state["optimizers"][name])
         self._index()
 
-    def _optimizers(self) -> list[tuple[str, torch.optim.Optimizer]]:
+    def optimizers(self) -> list[tuple[str, torch.optim.Optimizer]]:
         return [(name, value) for name, value in vars(self).items() if isinstance(value, torch.optim.Optimizer)]
 
     def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:

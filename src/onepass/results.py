@@ -12,13 +12,16 @@ from onepass.config import LearnerConfig, unknown
 from onepass.data.catalog import canonical, find_stream
 from onepass.errors import UsageError
 from onepass.methods import METHODS, method_class
+from onepass.methods import canonical as canonical_method
 from onepass.net import NETS
+from onepass.presets import preset
 from onepass.stream import StreamConfig, check_scenario
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """All that decides a run's numbers. `settings` are the method's own, as its config or as a mapping.
+    """All that decides a run's numbers. `settings` are the method's own: its whole config, or a mapping of those
+    that are to differ from the stream's preset and the method's defaults.
 
     Empty or 0 means the stream's or the method's own: its network, its number of tasks, its scenario, its image size.
     """
@@ -37,12 +40,14 @@ class RunConfig:
     settings: LearnerConfig | Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "method", canonical_method(self.method))
+        object.__setattr__(self, "stream", canonical(self.stream))
         config_class = method_class(self.method).Config
         if isinstance(self.settings, Mapping):
-            object.__setattr__(self, "settings", config_class.from_json(self.settings))
+            settings = {**preset(self.stream, self.method), **self.settings}
+            object.__setattr__(self, "settings", config_class.from_json(settings))
         if type(self.settings) is not config_class:
             raise UsageError(f"settings of {type(self.settings).__name__}: {self.method} needs its own Config")
-        object.__setattr__(self, "stream", canonical(self.stream))
         stream = find_stream(self.stream)
         scenario = METHODS[self.method].scenario if self.method in METHODS else "class-incremental"
         for name, default in (("net", stream.net), ("tasks", stream.n_tasks), ("scenario", scenario)):

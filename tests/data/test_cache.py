@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from onepass.data import Found, Source, Split, cache
-from onepass.errors import RunError
+from onepass.errors import RunError, UsageError
 
 Block = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
 RNG = np.random.default_rng(0)
@@ -31,7 +31,9 @@ def blocks(x: npt.NDArray[np.uint8], y: npt.NDArray[np.int64], step: int = 6) ->
 def found_at(path: Path, **changes: object) -> Found:
     path.write_text("what the images were made from")
     train = changes.get("train", Split(20, (3, 4, 5), partial(blocks, X, Y)))
-    source = Source(("a", "b", "c"), train, Split(7, (3, 4, 5), partial(blocks, X_TEST, Y_TEST)), ("a note",))  # type: ignore[arg-type]
+    finish = changes.get("finish", tuple)
+    test = Split(7, (3, 4, 5), partial(blocks, X_TEST, Y_TEST))
+    source = Source(("a", "b", "c"), train, test, ("a note",), finish)  # type: ignore[arg-type]
     return Found("a form", (path,), lambda: source)
 
 
@@ -154,6 +156,8 @@ def test_a_crash_while_writing_leaves_what_was_there(tmp_path: Path, error: type
     "train",
     [
         Split(21, (3, 4, 5), partial(blocks, X, Y)),
+        Split(19, (3, 4, 5), partial(blocks, X, Y)),
+        Split(19, (3, 4, 5), partial(blocks, X, Y), exact=False),
         Split(20, (3, 5, 4), partial(blocks, X, Y)),
         Split(20, (3, 4, 5), partial(blocks, X.astype(np.int64), Y)),  # type: ignore[arg-type]
         Split(20, (3, 4, 5), partial(blocks, X, Y[:19])),
@@ -163,6 +167,50 @@ def test_a_reader_that_does_not_keep_its_word_is_an_error(tmp_path: Path, train:
     with pytest.raises(ValueError, match=r"block of|were announced"):
         cache.write_cache(tmp_path / "cache", found_at(tmp_path / "from", train=train))
     assert [path.name for path in tmp_path.iterdir()] == ["from"]
+
+
+@pytest.mark.parametrize("announced", [20, 21, 1_000, 10_000_000])
+def test_fewer_images_than_at_most_are_the_same_cache(tmp_path: Path, announced: int) -> None:
+    exact = cache.write_cache(tmp_path / "exact", found_at(tmp_path / "from"))
+    reported: list[tuple[int, int]] = []
+    train = Split(announced, (3, 4, 5), partial(blocks, X, Y), exact=False)
+    found = found_at(tmp_path / "from", train=train)
+    fewer = cache.write_cache(tmp_path / "fewer", found, lambda done, total: reported.append((done, total)))
+    assert torch.equal(fewer.x, exact.x)
+    assert fewer.digest == exact.digest
+    assert cache.verify(tmp_path / "fewer")
+    for name in ("x", "y", "x_test", "y_test"):
+        assert (tmp_path / "fewer" / f"{name}.npy").read_bytes() == (tmp_path / "exact" / f"{name}.npy").read_bytes()
+    assert reported[-1] == (announced + 7, announced + 7)
+
+
+def test_what_is_known_in_the_end_is_noted_then(tmp_path: Path) -> None:
+    read: list[int] = []
+
+    def counted(x: npt.NDArray[np.uint8], y: npt.NDArray[np.int64]) -> Iterator[Block]:
+        for block in blocks(x, y):
+            read.append(len(block[1]))
+            yield block
+
+    train = Split(20, (3, 4, 5), partial(counted, X, Y))
+    found = found_at(tmp_path / "from", train=train, finish=lambda: (f"{sum(read)} were read",))
+    cache.write_cache(tmp_path / "cache", found)
+    assert cache.notes(tmp_path / "cache") == ["a note", "20 were read"]
+
+
+def test_a_refusal_in_the_end_leaves_what_was_there(tmp_path: Path) -> None:
+    def refusing() -> tuple[str, ...]:
+        raise UsageError("not with these")
+
+    target = tmp_path / "arrays" / "cache"
+    with pytest.raises(UsageError, match="not with these"):
+        cache.write_cache(target, found_at(tmp_path / "from", finish=refusing))
+    assert not list((tmp_path / "arrays").iterdir())
+    cache.write_cache(target, found_at(tmp_path / "from"))
+    with pytest.raises(UsageError, match="not with these"):
+        cache.write_cache(target, found_at(tmp_path / "from", finish=refusing))
+    assert [path.name for path in (tmp_path / "arrays").iterdir()] == ["cache"]
+    assert cache.verify(target)
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import struct
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -14,10 +13,10 @@ import numpy.typing as npt
 import pytest
 import torch
 
+from data_helpers import Pixels, py2_array, py2_dict, py2_int, py2_list, py2_pickle, py2_text
 from onepass.data import Found, Source, Split, cache, cifar
 from onepass.errors import BadData, UsageError
 
-Pixels = npt.NDArray[np.uint8]
 Files = dict[str, bytes]
 RNG = np.random.default_rng(0)
 N = 4  # images in each file, where the real ones have 10,000
@@ -28,35 +27,11 @@ NAMES10 = "airplane automobile bird cat deer dog frog horse ship truck".split() 
 NAMES100 = [f"thing_{i}" for i in range(100)]
 
 
-def py2_int(value: int) -> bytes:
-    return b"K" + bytes([value]) if 0 <= value < 256 else b"J" + struct.pack("<i", value)
-
-
-def py2_text(value: str | bytes) -> bytes:
-    value = value.encode() if isinstance(value, str) else value
-    return b"U" + bytes([len(value)]) + value if len(value) < 256 else b"T" + struct.pack("<i", len(value)) + value
-
-
-def py2_list(items: list[bytes]) -> bytes:
-    return b"](" + b"".join(items) + b"e"
-
-
-def py2_array(array: Pixels) -> bytes:
-    made = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
-    dtype = b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
-    shape = b"".join(map(py2_int, array.shape)) + b"\x86"  # TUPLE2
-    return made + b"(K\x01" + shape + dtype + b"\x89" + py2_text(array.tobytes()) + b"tb"
-
-
-def py2_pickle(**items: bytes) -> bytes:
-    """A dict as Python 2 wrote it with protocol 2."""
-    return b"\x80\x02}(" + b"".join(py2_text(name) + item for name, item in items.items()) + b"u."
-
-
 def batch(x: Pixels, **labels: npt.NDArray[np.int64]) -> bytes:
-    lists = {name: py2_list([py2_int(int(value)) for value in values]) for name, values in labels.items()}
-    names = py2_list([py2_text(f"image_{i}.png") for i in range(len(x))])
-    return py2_pickle(data=py2_array(x.reshape(len(x), -1)), batch_label=py2_text("a batch"), **lists, filenames=names)
+    lists = {name: py2_list(values.tolist()) for name, values in labels.items()}
+    names = py2_list(py2_text(f"image_{i}.png") for i in range(len(x)))
+    data = py2_array(x.reshape(len(x), -1))
+    return py2_pickle(py2_dict(data=data, batch_label=py2_text("a batch"), **lists, filenames=names))
 
 
 def records(x: Pixels, *labels: npt.NDArray[np.int64]) -> bytes:
@@ -67,7 +42,7 @@ def records(x: Pixels, *labels: npt.NDArray[np.int64]) -> bytes:
 def python10() -> Files:
     names = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
     files = {name: batch(X[i * N : i * N + N], labels=Y10[i * N : i * N + N]) for i, name in enumerate(names)}
-    meta = py2_pickle(num_cases_per_batch=py2_int(N), label_names=py2_list(list(map(py2_text, NAMES10))))
+    meta = py2_pickle(py2_dict(num_cases_per_batch=py2_int(N), label_names=py2_list(map(py2_text, NAMES10))))
     return files | {"batches.meta": meta, "readme.html": b"<html>"}
 
 
@@ -81,8 +56,8 @@ def python100() -> Files:
     def part(rows: slice) -> bytes:
         return batch(X[rows], coarse_labels=Y100[rows] // 5, fine_labels=Y100[rows])
 
-    coarse = py2_list([py2_text(f"group_{i}") for i in range(20)])
-    meta = py2_pickle(fine_label_names=py2_list(list(map(py2_text, NAMES100))), coarse_label_names=coarse)
+    coarse = py2_list(py2_text(f"group_{i}") for i in range(20))
+    meta = py2_pickle(py2_dict(fine_label_names=py2_list(map(py2_text, NAMES100)), coarse_label_names=coarse))
     return {"train": part(slice(0, 5 * N)), "test": part(slice(5 * N, None)), "meta": meta}
 
 
@@ -235,7 +210,7 @@ def test_html_in_place_of_a_pickle_is_refused(tmp_path: Path) -> None:
 
 def test_a_pickle_that_would_run_something_is_refused(tmp_path: Path) -> None:
     command = py2_text(f"touch {tmp_path}/harm")
-    unpacked(tmp_path, python10() | {"test_batch": b"\x80\x02cos\nsystem\n" + command + b"\x85R."})
+    unpacked(tmp_path, python10() | {"test_batch": py2_pickle(b"cos\nsystem\n" + command + b"\x85R")})
     assert "refused os.system" in refused(tmp_path)
     assert not (tmp_path / "harm").exists()
 
@@ -263,7 +238,7 @@ def test_negative_labels_are_refused(tmp_path: Path) -> None:
 def test_pixels_of_another_shape_are_refused(tmp_path: Path) -> None:
     unpacked(tmp_path, python10() | {"test_batch": batch(X[:N, :1], labels=Y10[:N])})
     assert "test_batch: its data is no uint8 array of 3072 columns" in refused(tmp_path)
-    unpacked(tmp_path, python10() | {"test_batch": b"\x80\x02" + py2_list([]) + b"."})
+    unpacked(tmp_path, python10() | {"test_batch": py2_pickle(py2_list([]))})
     assert "test_batch: a pickled list where a dict is expected" in refused(tmp_path)
 
 

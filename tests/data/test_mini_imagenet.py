@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import struct
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +10,11 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
+from data_helpers import Pixels, py2_array, py2_dict, py2_int, py2_list, py2_pickle, py2_text
 from onepass.data import Source, Split, mini_imagenet
 from onepass.data.safe_pickle import BadPickle
 from onepass.errors import UsageError
 
-Pixels = npt.NDArray[np.uint8]
 PARTS = {"train": range(64), "val": range(64, 80), "test": range(80, 100)}
 N = 6  # images a class, where the real one has 600
 
@@ -24,31 +23,8 @@ def wnid(c: int) -> str:
     return f"n{(c * 37) % 100:08d}"  # so that the parts do not come in the order of names
 
 
-def py2_int(value: int) -> bytes:
-    return b"J" + struct.pack("<i", value)
-
-
-def py2_text(value: bytes) -> bytes:
-    return b"T" + struct.pack("<i", len(value)) + value
-
-
-def py2_list(values: list[int]) -> bytes:
-    return b"](" + b"".join(map(py2_int, values)) + b"e"
-
-
-def py2_dict(items: dict[str, bytes]) -> bytes:
-    return b"}(" + b"".join(py2_text(name.encode()) + value for name, value in items.items()) + b"u"
-
-
-def py2_array(array: Pixels) -> bytes:
-    made = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
-    dtype = b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
-    shape = b"(" + b"".join(map(py2_int, array.shape)) + b"t"
-    return made + b"(K\x01" + shape + dtype + b"\x89" + py2_text(array.tobytes()) + b"tb"
-
-
 def pickled(pixels: bytes, class_dict: dict[str, bytes]) -> bytes:
-    return b"\x80\x02" + py2_dict({"class_dict": py2_dict(class_dict), "image_data": pixels}) + b"."
+    return py2_pickle(py2_dict(class_dict=py2_dict(**class_dict), image_data=pixels))
 
 
 def image(c: int, i: int, side: int = 84) -> Pixels:
@@ -60,7 +36,7 @@ def cache_pickles(place: Path, side: int = 84) -> Path:
     place.mkdir(parents=True, exist_ok=True)
     for part, classes in PARTS.items():
         pixels = np.stack([image(c, i, side) for c in classes for i in range(N)])
-        rows = {wnid(c): py2_list(list(range(k * N, k * N + N))) for k, c in enumerate(classes)}
+        rows = {wnid(c): py2_list(range(k * N, k * N + N)) for k, c in enumerate(classes)}
         (place / f"mini-imagenet-cache-{part}.pkl").write_bytes(pickled(py2_array(pixels), rows))
     return place
 
@@ -227,19 +203,19 @@ PIXELS = py2_array(np.zeros((4, 84, 84, 3), dtype=np.uint8))
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"\x80\x02" + py2_dict({"data": PIXELS}) + b".", "a dict with data where one with image_data and class_dict"),
-        (b"\x80\x02" + py2_list([1]) + b".", "a list where one with image_data"),
+        (py2_pickle(py2_dict(data=PIXELS)), "a dict with data where one with image_data and class_dict"),
+        (py2_pickle(py2_list([1])), "a list where one with image_data"),
         (pickled(py2_list([1]), {}), "its image_data is no uint8 array of (n, 84, 84, 3)"),
         (pickled(py2_array(np.zeros((4, 84, 84), dtype=np.uint8)), {}), "its image_data is no uint8 array"),
         (pickled(py2_array(np.zeros((4, 84, 80, 3), dtype=np.uint8)), {}), "its image_data is no uint8 array"),
         (pickled(PIXELS, {"n1": py2_list([0, 4])}), "class 'n1' does not list rows of the 4 images"),
         (pickled(PIXELS, {"n1": py2_list([-1])}), "class 'n1' does not list rows of the 4 images"),
         (pickled(PIXELS, {"n1": py2_int(3)}), "class 'n1' does not list rows"),
-        (pickled(PIXELS, {"n1": b"](" + py2_list([1]) + py2_list([1, 2]) + b"e"}), "class 'n1' does not list rows"),
-        (pickled(PIXELS, {"n1": b"](" + py2_text(b"1") + b"e"}), "class 'n1' does not list rows"),
+        (pickled(PIXELS, {"n1": py2_list([py2_list([1]), py2_list([1, 2])])}), "class 'n1' does not list rows"),
+        (pickled(PIXELS, {"n1": py2_list([py2_text("1")])}), "class 'n1' does not list rows"),
         (pickled(PIXELS, {"n1": py2_list([1, 1])}), "class 'n1' has an image twice"),
         (pickled(PIXELS, {"n1": py2_list([1, 2]), "n2": py2_list([2, 3])}), "class 'n2' has an image twice, or one of"),
-        (b"\x80\x02" + py2_dict({"image_data": PIXELS, "class_dict": py2_list([])}) + b".", "its class_dict is a list"),
+        (py2_pickle(py2_dict(image_data=PIXELS, class_dict=py2_list([]))), "its class_dict is a list"),
         (pickled(PIXELS, {"n1": py2_list([0])}), "has 85 classes"),
     ],
 )
@@ -295,8 +271,8 @@ def test_an_image_that_does_not_decode_is_skipped_and_named(tmp_path: Path) -> N
     path = tmp_path / "images" / f"{wnid(5)}{2:08}.png"
     path.write_bytes(b"")
     source = read(tmp_path, 12)
-    assert source.train.n + source.test.n == 599
-    assert f"1 of 600 images do not decode and were skipped: {path} (the file is empty)" in source.notes
+    assert len(whole(source.train)[1]) + len(whole(source.test)[1]) == 599
+    assert source.finish() == (f"1 of 600 images do not decode and were skipped: {path} (the file is empty)",)
     path.unlink()
     path.symlink_to("/etc/hostname")
     assert "is a link that leads out of" in refused(tmp_path)

@@ -37,6 +37,7 @@ class Split:
     n: int
     shape: tuple[int, int, int]
     blocks: Callable[[], Blocks]
+    exact: bool = True  # else there may be fewer than n: only decoding tells
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ class Source:
     classes: tuple[str, ...]
     train: Split
     test: Split
-    notes: tuple[str, ...] = ()  # images that were skipped, a split that was made here
+    notes: tuple[str, ...] = ()  # a split that was made here, a size that was chosen
+    finish: Callable[[], tuple[str, ...]] = tuple  # after all blocks: notes known only then, or a UsageError
 
 
 @dataclass(frozen=True)

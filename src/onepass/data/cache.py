@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -79,7 +79,7 @@ def write_cache(folder: Path, found: Found, progress: Progress = lambda done, to
         _sweep(folder)
         room = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
         try:
-            _fill(room, source, {"form": found.form, "files": files, "notes": source.notes}, progress)
+            _fill(room, source, {"form": found.form, "files": files}, progress)
             _place(room, folder)
         finally:
             shutil.rmtree(room, ignore_errors=True)
@@ -126,16 +126,16 @@ def _fill(room: Path, source: Source, facts: dict[str, Any], progress: Progress)
         "classes": source.classes,
         "digest": digest.hexdigest(),
         "sizes": sizes,
+        "notes": (*source.notes, *source.finish()),
         **facts,
     }
     (room / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
 
 
 def _write(x_path: Path, y_path: Path, split: Split, digest: Any, advance: Callable[[int], None]) -> None:
-    header = {"descr": "|u1", "fortran_order": False, "shape": (split.n, *split.shape)}
-    labels = []
+    labels = [np.zeros(0, dtype=np.int64)]
     with x_path.open("wb") as file:  # written onwards, not mapped: a mapped gigabyte would be resident
-        np.lib.format.write_array_header_1_0(file, header)
+        start = _header(file, split.n, split.shape)
         for images, y in split.blocks():
             if images.dtype != np.uint8 or images.shape != (len(y), *split.shape):
                 raise ValueError(f"a block of {images.dtype} {images.shape} for {len(y)} images of {split.shape}")
@@ -144,13 +144,24 @@ def _write(x_path: Path, y_path: Path, split: Split, digest: Any, advance: Calla
             digest.update(block.data)
             labels.append(np.asarray(y, dtype=np.int64))
             advance(len(y))
+        y = np.concatenate(labels)
+        if len(y) > split.n or (split.exact and len(y) < split.n):
+            raise ValueError(f"{len(y)} images where {split.n} were announced")
+        if len(y) < split.n:
+            file.seek(0)
+            end = _header(file, len(y), split.shape)
+            assert end == start  # numpy pads headers, so that the first dimension can be written anew
+            advance(split.n - len(y))  # the others were tried too
         file.flush()
         os.fsync(file.fileno())
-    y = np.concatenate(labels) if labels else np.zeros(0, dtype=np.int64)
-    if len(y) != split.n:
-        raise ValueError(f"{len(y)} images where {split.n} were announced")
     digest.update(y.data)
     np.save(y_path, y, allow_pickle=False)
+
+
+def _header(file: IO[bytes], n: int, shape: tuple[int, ...]) -> int:
+    """Write the header of n images; where it ends."""
+    np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": (n, *shape)})
+    return file.tell()
 
 
 def notes(folder: Path) -> list[str]:

@@ -25,16 +25,20 @@ class Stream:
     views: str
     about: str
     aliases: tuple[str, ...] = ()
+    n_classes: int = 0  # 0: as there are
+    shape: tuple[int, int, int] = (0, 0, 0)
 
 
 STREAMS: dict[str, Stream] = {
-    "digits": Stream(5, "small-cnn", "digits", "8x8 digits, 10 classes; part of onepass"),
+    "digits": Stream(5, "small-cnn", "digits", "8x8 digits, 10 classes; part of onepass", (), 10, (1, 8, 8)),
     "cifar10": Stream(
         5,
         "resnet18",
         "colour",
         "Split CIFAR-10: 32x32 photographs, 10 classes; onepass data get cifar10",
         ("split-cifar10", "seq-cifar10", "splitcifar10", "cifar-10", "split-cifar-10"),
+        10,
+        (3, 32, 32),
     ),
     "cifar100": Stream(
         10,
@@ -42,6 +46,8 @@ STREAMS: dict[str, Stream] = {
         "colour",
         "Split CIFAR-100: 32x32 photographs, 100 classes; onepass data get cifar100",
         ("split-cifar100", "seq-cifar100", "splitcifar100", "cifar-100", "split-cifar-100"),
+        100,
+        (3, 32, 32),
     ),
     "mini-imagenet": Stream(
         10,
@@ -49,6 +55,8 @@ STREAMS: dict[str, Stream] = {
         "colour",
         "Split MiniImageNet: 84x84 photographs, 100 classes; onepass data get mini-imagenet",
         ("split-miniimagenet", "split-mini-imagenet", "seq-miniimg", "splitminiimagenet", "miniimagenet"),
+        100,
+        (3, 84, 84),
     ),
 }
 BadImages = Literal["skip", "error"]

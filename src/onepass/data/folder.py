@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, compress
@@ -152,32 +152,52 @@ def assemble(
     on_bad: OnBad,
     notes: Sequence[str],
 ) -> Source:
-    """A source of the images that decode."""
-    _all_there(root, classes, train, test, "has no images")
-    both = [*train, *test]
-    sizes = list(images.measured([path for path, _ in both]))
-    bad = [f"{path} ({size})" for (path, _), size in zip(both, sizes, strict=True) if isinstance(size, str)]
-    if bad and on_bad == "error":
-        raise UsageError(f"{_some(bad)}: {len(bad)} of {len(both)} images do not decode; remove them or mend them")
-    good = [not isinstance(size, str) for size in sizes]
-    train, test = list(compress(train, good)), list(compress(test, good[len(train) :]))
-    _all_there(root, classes, train, test, f"has no images that decode (such as {_some(bad, 1)})")
-    size, reason = _size({size for size in sizes if not isinstance(size, str)}, image_size)
-    skipped = [f"{len(bad)} of {len(both)} images do not decode and were skipped: {_some(bad)}"] if bad else []
-    every = (*notes, *([reason] if reason else []), *skipped)
-    return Source(classes, images.decoded(train, size), images.decoded(test, size), every)
+    """A source of the images that decode. Only headers are read here: each image is decoded once, by its block."""
+    bad: dict[Path, str] = {}  # and why: known from the header of some, from the block of others
+    check = partial(_all_there, root, classes, train, test, bad)
+    check()
+    paths = [path for path, _ in (*train, *test)]
+    sizes = set()  # of images that will not decode too: to leave them out would mean decoding twice
+    for path, size in zip(paths, images.measured(paths), strict=True):
+        if isinstance(size, str):
+            bad[path] = size
+        else:
+            sizes.add(size)
+    check()
+    side, reason = _size(sizes, image_size)
+    splits = [images.decoded([item for item in found if item[0] not in bad], side, bad) for found in (train, test)]
+    finish = partial(_finish, paths, bad, on_bad, check)
+    return Source(classes, splits[0], splits[1], (*notes, *([reason] if reason else [])), finish)
+
+
+def _finish(
+    paths: Sequence[Path], bad: Mapping[Path, str], on_bad: OnBad, check: Callable[[], None]
+) -> tuple[str, ...]:
+    """What is known once every image was tried, in the order of the files."""
+    named = [f"{path} ({bad[path]})" for path in paths if path in bad]
+    if not named:
+        return ()
+    count = f"{len(named)} of {len(paths)} images do not decode"
+    if on_bad == "error":
+        raise UsageError(f"{_some(named)}: {count}; remove them or mend them")
+    check()
+    return (f"{count} and were skipped: {_some(named)}",)
 
 
 def _all_there(
-    root: Path, classes: tuple[str, ...], train: Sequence[Labelled], test: Sequence[Labelled], problem: str
+    root: Path, classes: tuple[str, ...], train: Sequence[Labelled], test: Sequence[Labelled], bad: Mapping[Path, str]
 ) -> None:
-    """Every class needs images on both sides."""
-    if not train and not test:
-        raise UsageError(f"{root} {problem}{WHERE}")
+    """Every class needs good images on both sides."""
     for side, found in (("train", train), ("test", test)):
-        if missing := sorted(set(range(len(classes))) - {label for _, label in found}):
-            names = _some([repr(classes[label]) for label in missing])
-            raise UsageError(f"{root}: class {names} {problem} to {side} on; add some, or remove the class")
+        missing = set(range(len(classes))) - {label for path, label in found if path not in bad}
+        if not missing:
+            continue
+        lost = [f"{path} ({bad[path]})" for path, label in found if label in missing and path in bad]
+        problem = f"has no images that decode (such as {lost[0]})" if lost else "has no images"
+        if all(path in bad for path, _ in (*train, *test)):
+            raise UsageError(f"{root} {problem}{WHERE}")
+        names = _some([repr(classes[label]) for label in sorted(missing)])
+        raise UsageError(f"{root}: class {names} {problem} to {side} on; add some, or remove the class")
 
 
 def _size(own: set[tuple[int, int]], wanted: int) -> tuple[int, str]:

@@ -11,6 +11,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -54,7 +55,7 @@ class BadImage(ValueError):
 
 def decode(source: Path | bytes, size: int) -> NDArray[np.uint8]:
     """The image as (3, size, size)."""
-    return square(_loaded(source, 2 * size)[0], size)
+    return square(_loaded(source, 2 * size), size)
 
 
 def square(image: Image.Image, size: int) -> NDArray[np.uint8]:
@@ -70,24 +71,36 @@ def square(image: Image.Image, size: int) -> NDArray[np.uint8]:
 
 
 def measure(source: Path | bytes) -> tuple[int, int]:
-    """Width and height of an image, all of which was decoded to see that it can be (a JPEG at its smallest scale)."""
-    return _loaded(source, 1)[1]
+    """Width and height of an image once it is upright, by its header alone: whether the rest decodes is not known."""
+    with _opened(source) as image:
+        if image.format == "TIFF":  # which pillow turns by itself: this size is upright
+            return image.size
+        # Not image.getexif(): that of a PNG decodes, as EXIF may come after its pixels. Only _loaded finds it there.
+        turn = Image.Image.getexif(image).get(_ORIENTATION, 1)
+        return image.size[::-1] if turn in _UPRIGHT and turn > 4 else image.size
 
 
-def _loaded(source: Path | bytes, at_least: int) -> tuple[Image.Image, tuple[int, int]]:
-    """An RGB image, upright, and its full size; a JPEG comes scaled down if both sides keep `at_least` pixels."""
+def _loaded(source: Path | bytes, at_least: int) -> Image.Image:
+    """An RGB image, upright; a JPEG comes scaled down if both sides keep `at_least` pixels."""
+    with _opened(source) as image:
+        image.draft(image.mode, (at_least, at_least))
+        image.load()
+        turn = image.getexif().get(_ORIENTATION, 1)
+        return _rgb(image).transpose(_UPRIGHT[turn]) if turn in _UPRIGHT else _rgb(image)
+
+
+@contextmanager
+def _opened(source: Path | bytes) -> Iterator[Image.Image]:
+    """An image of which the header was read and says nothing against decoding; whatever goes wrong is a BadImage."""
     try:
         with Image.open(source if isinstance(source, Path) else io.BytesIO(source), formats=FORMATS) as image:
-            full = image.size
+            width, height = image.size
             limit = Image.MAX_IMAGE_PIXELS
-            if limit is not None and full[0] * full[1] > limit:
-                raise BadImage(f"{full[0]} x {full[1]} pixels are more than the {limit:,} that are safe to decode")
-            image.draft(image.mode, (at_least, at_least))
-            image.load()
-            turn = image.getexif().get(_ORIENTATION, 1)
-            if turn not in _UPRIGHT:
-                return _rgb(image), full
-            return _rgb(image).transpose(_UPRIGHT[turn]), full[::-1] if turn > 4 else full
+            if limit is not None and width * height > limit:
+                raise BadImage(f"{width} x {height} pixels are more than the {limit:,} that are safe to decode")
+            if image.mode == "F":
+                raise BadImage("its pixels are floats, of which nobody knows the range; save it with 8 bits")
+            yield image
     except BadImage:
         raise
     except Exception as error:  # pillow's decoders let anything out of a damaged file
@@ -105,8 +118,6 @@ def _reason(source: Path | bytes, error: Exception) -> str:
 def _rgb(image: Image.Image) -> Image.Image:
     if image.mode == "RGB":
         return image
-    if image.mode == "F":
-        raise BadImage("its pixels are floats, of which nobody knows the range; save it with 8 bits")
     if image.mode.startswith("I"):  # 16 bits, which convert() would cut off at 255
         high = np.clip(np.asarray(image), 0, 65535) >> 8
         return Image.fromarray(high.astype(np.uint8)).convert("RGB")
@@ -116,28 +127,37 @@ def _rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def decoded(images: Sequence[tuple[Path, int]], size: int) -> Split:
-    """Files and their labels as a split."""
-    return Split(len(images), (3, size, size), partial(_blocks, images, size))
+def decoded(images: Sequence[tuple[Path, int]], size: int, bad: dict[Path, str]) -> Split:
+    """Files and their labels as a split without those that do not decode; reading its blocks notes in `bad` why not."""
+    return Split(len(images), (3, size, size), partial(_blocks, images, size, bad), exact=False)
 
 
-def _blocks(images: Sequence[tuple[Path, int]], size: int) -> Blocks:
+def _blocks(images: Sequence[tuple[Path, int]], size: int, bad: dict[Path, str]) -> Blocks:
     length = max(1, min(256, _BLOCK_BYTES // (3 * size * size)))
-    return in_threads(partial(_block, size), (images[i : i + length] for i in range(0, len(images), length)))
+    chunks = (images[i : i + length] for i in range(0, len(images), length))
+    for x, y, reasons in in_threads(partial(_block, size), chunks):
+        bad.update(reasons)  # here and not in the threads, so that nothing is shared between them
+        if len(y):
+            yield x, y
 
 
-def _block(size: int, images: Sequence[tuple[Path, int]]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _block(
+    size: int, images: Sequence[tuple[Path, int]]
+) -> tuple[NDArray[np.uint8], NDArray[np.int64], dict[Path, str]]:
     x = np.empty((len(images), 3, size, size), dtype=np.uint8)
-    for row, (path, _) in zip(x, images, strict=True):
+    labels: list[int] = []
+    reasons = {}
+    for path, label in images:
         try:
-            row[:] = decode(path, size)
+            x[len(labels)] = decode(path, size)
+            labels.append(label)
         except BadImage as error:
-            raise UsageError(f"{path} does not decode: {error}; remove it, or put a good copy in its place") from error
-    return x, np.array([label for _, label in images], dtype=np.int64)
+            reasons[path] = str(error)
+    return x[: len(labels)], np.array(labels, dtype=np.int64), reasons
 
 
 def measured(paths: Sequence[Path]) -> Iterator[tuple[int, int] | str]:
-    """For each file its width and height, or why it does not decode."""
+    """For each file its width and height by its header, or why that cannot be read."""
     chunks = (paths[i : i + 64] for i in range(0, len(paths), 64))
     for sizes in in_threads(lambda chunk: [_measured(path) for path in chunk], chunks):
         yield from sizes

@@ -1,0 +1,60 @@
+"""Each method's step time over ER's, beside its training FLOPs over ER's.
+
+    python benchmarks/cost.py [--save results/benchmarks/cost.json] [METHOD ...]
+
+slim-resnet18, images of 32x32, ten classes in five tasks, memory 1000 and full, one thread. ER and the method take
+turns of five steps; the ratio is that of the medians. A method with larger or smaller passes than ER's may take more or
+less time than its FLOPs say: convolutions are not equally quick in all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from pathlib import Path
+
+import torch
+
+from onepass.cost import STEPS, measure, prepare
+from onepass.learner import Problem
+from onepass.methods import METHODS
+
+SETTING = ("cifar10", Problem(10, (3, 32, 32), "colour", 5), "slim-resnet18", 1000)
+
+
+def milliseconds(method: str, rounds: int) -> tuple[float, float]:
+    """A step of ER and one of the method."""
+    both = [prepare(name, *SETTING) for name in ("er", method)]
+    times: list[list[float]] = [[], []]
+    for _ in range(rounds + 1):
+        for (learner, batches), taken in zip(both, times, strict=True):
+            begin = time.perf_counter()
+            for batch in batches:
+                learner.observe(batch)
+            taken.append(1e3 * (time.perf_counter() - begin) / STEPS)
+    er, own = (statistics.median(taken[1:]) for taken in times)  # the first turn warms up
+    return er, own
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("methods", nargs="*", default=list(METHODS))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--save", type=Path, help="add the figures to this JSON file")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    er_flops = measure("er", *SETTING).flops
+    for method in options.methods:
+        flops = measure(method, *SETTING).flops / er_flops
+        er, own = milliseconds(method, options.rounds)
+        row = {"flops": flops, "time": own / er, "er_ms": er, "ms": own}
+        print(f"{method:10} FLOPs {flops:6.2f}  time {own / er:6.2f}  ratio {own / er / flops:.2f}", flush=True)
+        if options.save:
+            known = json.loads(options.save.read_text()) if options.save.exists() else {}
+            options.save.write_text(json.dumps({**known, method: row}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""What a step of a method costs: training FLOPs and the bytes it keeps, as ratios to ER's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from onepass.batch import Batch, Task
+from onepass.config import ReplayConfig
+from onepass.factory import build
+from onepass.learner import Learner, Problem
+from onepass.methods import METHODS, method_class
+from onepass.paper import printed
+from onepass.presets import preset
+from onepass.seeds import generator
+
+STEPS = 5  # a multiple of every period of the methods here
+BATCH = 10
+NOTES = {
+    "obc": "the paper counts the second memory batch as training; it is only passed forward, and one layer is trained",
+    "ocm": "the paper's 16 leaves out the passes through the copy of the network (170 images) and the labelled views",
+}
+
+
+class Counter(TorchDispatchMode):
+    """torch's FLOP formulas over all that runs inside. Its own counter follows modules too, which autograd.grad
+    through pixels breaks."""
+
+    flops = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        value = func(*args, **kwargs)
+        if formula := flop_registry.get(func.overloadpacket):
+            self.flops += formula(*args, **kwargs, out_val=value)
+        return value
+
+
+@dataclass(frozen=True)
+class Cost:
+    flops: float  # of a training step
+    model: int  # bytes of weights, statistics, copies and optimiser state
+    memory: int  # bytes of the memory when it is full
+
+
+def measure(method: str, stream: str, problem: Problem, net: str, memory: int) -> Cost:
+    learner, batches = prepare(method, stream, problem, net, memory)
+    with Counter() as counter:  # type: ignore[no-untyped-call]  # torch's
+        for batch in batches:
+            learner.observe(batch)
+    return Cost(counter.flops / STEPS, *_bytes(learner))
+
+
+def prepare(method: str, stream: str, problem: Problem, net: str, memory: int) -> tuple[Learner, list[Batch]]:
+    """A learner in the last task of a stream, with a full memory, and the batches to come.
+
+    Pixels are random: FLOPs do not depend on them, but for methods that stop looking early (GSS).
+    """
+    known = METHODS.get(method)
+    scenario = known.scenario if known else "class-incremental"
+    config = method_class(method).Config.from_json(_settings(method, stream, memory))
+    learner = build(method, problem, config, net=net)
+    n_tasks = 1 if scenario.startswith("iid") else problem.n_tasks or 1
+    groups = [tuple(part.tolist()) for part in torch.arange(problem.n_classes).tensor_split(n_tasks)]
+    for index, group in enumerate(groups):
+        if index:
+            learner.end_task()
+        learner.begin_task(Task(index, group))
+    rng = generator(0, "cost")
+    _fill(learner, rng)
+    size = BATCH * (2 if scenario == "iid++" else 1)
+    return learner, [_batch(problem.shape, groups[-1], size, rng) for _ in range(STEPS)]
+
+
+def _settings(method: str, stream: str, memory: int) -> Mapping[str, Any]:
+    given = {"memory": memory} if issubclass(method_class(method).Config, ReplayConfig) else {}
+    return {**preset(stream, method), **given}
+
+
+def _batch(shape: tuple[int, int, int], classes: tuple[int, ...], n: int, rng: torch.Generator) -> Batch:
+    y = torch.tensor(classes)[torch.randint(len(classes), (n,), generator=rng)]
+    return Batch(torch.randint(256, (n, *shape), dtype=torch.uint8, generator=rng), y)
+
+
+def _fill(learner: Learner, rng: torch.Generator) -> None:
+    """Every slot, all classes alike, as if ten times as much had gone by."""
+    memory = learner.memory
+    if not memory.capacity:
+        return
+    for name in memory.fields:
+        memory.field(name).zero_()
+    images = torch.randint(256, memory.field("x").shape, dtype=torch.uint8, generator=rng)
+    memory.field("x").copy_(images if memory.field("x").dtype == torch.uint8 else images / 255)
+    memory.field("y").copy_(torch.arange(memory.capacity) % learner.problem.n_classes)
+    memory.filled, memory.seen = memory.capacity, 10 * memory.capacity
+
+
+def _bytes(learner: Learner) -> tuple[int, int]:
+    memory = [learner.memory.field(name) for name in learner.memory.fields]
+    held = {id(value) for value in memory}
+    state = [*learner.parameters(), *(value for value in learner.buffers() if id(value) not in held)]
+    for _, optimizer in learner.optimizers():
+        state += [value for row in optimizer.state.values() for value in row.values() if torch.is_tensor(value)]
+    return _size(state), _size(memory)
+
+
+def _size(values: list[torch.Tensor]) -> int:
+    return sum(value.numel() * value.element_size() for value in values)
+
+
+def compare(
+    methods: list[str],
+    stream: str,
+    problem: Problem,
+    net: str,
+    memory: int,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[dict[str, Any]]:
+    """A row for each method: its costs over ER's, beside what the paper prints."""
+    paper = printed()["table5"]
+    wanted = list(dict.fromkeys(["er", *methods]))
+    costs = {}
+    for done, method in enumerate(wanted):
+        progress(done, len(wanted))
+        costs[method] = measure(method, stream, problem, net, memory)
+    er = costs["er"]
+    return [
+        {
+            "method": method,
+            "computation": costs[method].flops / er.flops,
+            "computation_printed": paper["computation"].get(method),
+            "model": costs[method].model / er.model,
+            "memory": costs[method].memory / er.memory,
+            "memory_printed": paper["memory"].get(method),
+            "flops": costs[method].flops,
+            "model_bytes": costs[method].model,
+            "memory_bytes": costs[method].memory,
+            "note": NOTES.get(method, ""),
+        }
+        for method in methods
+    ]

@@ -1,0 +1,24 @@
+"""ER-WA: experience replay with weight aligning (Zhao et al., CVPR 2020)."""
+
+from __future__ import annotations
+
+import torch
+
+from onepass.methods.er import ER
+
+
+class ERWA(ER):
+    """Experience replay; new classes end a task with longer weight vectors than old ones, and so with larger logits.
+    Each task's end therefore scales the new classes' vectors to the mean length of the old ones'.
+
+    w_c <- gamma w_c for new c, gamma = mean over old c of |w_c| / mean over new c of |w_c|
+    """
+
+    @torch.no_grad()
+    def end_task(self) -> None:
+        super().end_task()
+        if len(self.old) and len(self.new):
+            weight = self.net.head.weight
+            old, new = (weight.index_select(0, classes) for classes in (self.old, self.new))
+            gamma = old.norm(dim=1).mean() / new.norm(dim=1).mean()
+            weight.index_copy_(0, self.new, gamma * new)

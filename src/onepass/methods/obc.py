@@ -1,0 +1,58 @@
+"""OBC: online bias correction (Chrysakis and Moens, ICLR 2023)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from onepass.batch import Batch
+from onepass.config import option
+from onepass.functional import frozen_batchnorm, together
+from onepass.methods.er import ER, ERConfig
+from onepass.net import widen
+
+
+@dataclass(frozen=True)
+class OBCConfig(ERConfig):
+    correct: int = option(10, "memory samples that the predicting head learns in each step", low=1)
+    smoothing: float = option(0.5, "label smoothing of the predicting head's loss", low=0, high=1)
+
+
+class OBC(ER):
+    """Experience replay biases the head towards the stream's newest classes, so another head predicts.
+    That one learns after each step, on the features as they then are, from a memory batch of its own alone.
+
+    L_o = CE with label smoothing (o(z), y) over a memory batch; z without gradient, a step of SGD on o alone
+    """
+
+    Config = OBCConfig
+    config: OBCConfig
+
+    def setup(self) -> None:
+        self.corrected = copy.deepcopy(self.net.head)
+        self.corrector = torch.optim.SGD(self.corrected.parameters(), lr=self.config.lr)
+
+    def learn(self, batch: Batch, replay: Batch) -> Tensor:
+        with together(self.net):
+            loss = super().learn(batch, replay)
+            memory = self.memory.sample(self.config.correct, self.rng)
+            if len(memory):
+                self.step(self.correction(memory), self.corrector)
+        return loss
+
+    def correction(self, memory: Batch) -> Tensor:
+        """The predicting head's loss. Looking at the features moves no running statistics."""
+        with torch.no_grad(), frozen_batchnorm(self.net):
+            [(features, y)] = self.passes(self.net.features, memory, joint=False)
+        return self.cross_entropy(self.corrected(features), y, smoothing=self.config.smoothing)
+
+    def grow(self, n_classes: int) -> None:
+        super().grow(n_classes)
+        widen(self.corrected, self.rng, outputs=n_classes)
+
+    def scorer(self) -> Callable[[Tensor], Tensor]:
+        return lambda x: self.corrected(self.net.features(x))

@@ -1,0 +1,112 @@
+"""OCM: online continual learning through mutual information maximisation (Guo et al., ICML 2022)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from onepass.batch import Batch
+from onepass.config import ReplayConfig, option
+from onepass.errors import UsageError
+from onepass.functional import Frozen
+from onepass.learner import Learner
+from onepass.losses import pair_losses, partners_mean, positives_mean
+from onepass.net import linear
+from onepass.views import crop, decode, draw_boxes, saturation_
+
+
+def transforms(x: Tensor) -> Tensor:
+    """All images under each of 16 transforms in turn: no half, the left one, both or the right one turned by 180
+    degrees, and then the whole by 0, 90, 180 or 270. The first is the image itself."""
+    left, right = x.chunk(2, dim=3)
+    left_turned, right_turned = left.flip(2, 3), right.flip(2, 3)
+    pairs = (left, right), (left_turned, right), (left_turned, right_turned), (left, right_turned)
+    halves = torch.cat([torch.cat(pair, dim=3) for pair in pairs])
+    return torch.cat([halves.rot90(turns, (2, 3)) for turns in range(4)])
+
+
+def light_view(x: Tensor, rng: torch.Generator) -> Tensor:
+    """For each image a crop of area 0.3 to 1, mirrored or not, and grey with probability 1/4 if it has colours."""
+    box = draw_boxes(len(x), x.shape[2], x.shape[3], (0.3, 1.0), rng)
+    flip, keep = torch.rand(2, len(x), generator=rng) >= torch.tensor([[0.5], [0.25]])
+    view = crop(x, box, flip)
+    return saturation_(view, keep.to(x)[:, None, None, None]) if x.shape[1] == 3 else view.clamp_(0, 1)
+
+
+@dataclass(frozen=True)
+class OCMConfig(ReplayConfig):
+    temperature: float = option(0.07, "divides the similarities of two samples (tau)", low=1e-3)
+    scale: float = option(0.5, "weight of the similarities after the first task (alpha; 1 in the first)", low=0)
+
+
+class OCM(Learner):
+    """Features keep whatever tells an image under one of 16 transforms from all others, not only what tells the task's
+    classes apart. What was known before the task is held by contrast with a copy of the network from its beginning.
+
+    first task: L = NEW(new) + CE(view of new)
+    later:      L = NEW(new) + UNI(replayed) + PRE(replayed, copy) + CE(view of replayed) + MSE(old logits, copy's)
+    NEW, UNI and PRE are means of -log(exp(s_ij / tau) / sum_k exp(s_ik / tau)) over pairs of one class and transform
+    """
+
+    Config = OCMConfig
+    config: OCMConfig
+
+    def setup(self) -> None:
+        height, width = self.problem.shape[1:]
+        if height != width or width % 2:
+            raise UsageError(f"images of {height}x{width}: ocm turns them and halves of them: needed is an even square")
+        features = self.net.head.in_features
+        self.project = linear(features, 128 if features > 128 else max(1, features // 2), self.rng)
+        self.previous, self.previous_project = Frozen(self.net), Frozen(self.project)
+
+    def trainable(self) -> Iterator[nn.Parameter]:
+        return chain(self.net.parameters(), self.project.parameters())
+
+    def end_task(self) -> None:
+        super().end_task()
+        self.previous.follow(self.net)
+        self.previous_project.follow(self.project)
+
+    def retrieve(self, batch: Batch) -> Batch:
+        # As published: the first task replays nothing, though it fills the memory.
+        return self.memory.sample(self.replay if len(self.old) else 0, self.rng)
+
+    def loss(self, batch: Batch, replay: Batch) -> Tensor:
+        turned = [transforms(decode(part.x)) for part in (batch, replay) if len(part)]
+        views = [view for x in turned for view in (x, light_view(x, self.rng))]
+        # One pass, so that batch-norm sees new and replayed, images and views together.
+        new, *replayed = self.net.features(torch.cat(views)).split([2 * len(x) for x in turned])
+        losses = pair_losses(self.similarity(new)[0], self.config.temperature, itself=False)
+        loss = partners_mean(losses) + 2 * positives_mean(losses, self.alike(batch.y, views=2))
+        if replayed:
+            return loss + self.recall(replay, turned[1], replayed[0])
+        return loss + self.cross_entropy(self.net(light_view(turned[0][: len(batch)], self.rng)), batch.y)
+
+    def recall(self, replay: Batch, turned: Tensor, features: Tensor) -> Tensor:
+        """What replayed samples add. From the second task on, new samples reach the head through the memory only."""
+        tau = self.config.temperature
+        similarity, u = self.similarity(features)
+        known = F.normalize(self.previous_project(self.previous.module.features(turned)))
+        uni = positives_mean(pair_losses(similarity, tau), self.alike(replay.y, views=2))
+        pre = positives_mean(pair_losses(u[: len(turned)] @ known.T, tau), self.alike(replay.y, views=1))
+        logits, before = (net(light_view(turned[: len(replay)], self.rng)) for net in (self.net, self.previous))
+        drift = F.mse_loss(logits.index_select(1, self.old), before.index_select(1, self.old))
+        return uni + pre + self.cross_entropy(logits, replay.y) + drift
+
+    def similarity(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Of each row's projection with every row's projection and with a random stretch of its features."""
+        u, z = F.normalize(self.project(features)), F.normalize(features)
+        size = u.shape[1]
+        first = int(torch.randint(max(1, z.shape[1] - size), (), generator=self.rng))
+        scale = self.config.scale if len(self.old) else 1.0
+        return scale * u @ (u + z[:, first : first + size]).T, u
+
+    def alike(self, y: Tensor, views: int) -> Tensor:
+        """Which rows have one class and one transform, for so many views of all 16 transforms of these samples."""
+        labels = (y + self.problem.n_classes * torch.arange(16, device=y.device)[:, None]).flatten().repeat(views)
+        return labels[:, None] == labels

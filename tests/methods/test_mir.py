@@ -1,0 +1,335 @@
+"""MIR: of many candidates, replay those whose loss a step on the new batch alone would raise most."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from helpers import (
+    assert_close,
+    assert_same_bits,
+    copied,
+    gradients,
+    make,
+    normed_net,
+    observe_all,
+    plain_net,
+    some_batch,
+)
+from onepass.batch import Batch, Task
+from onepass.methods.er import ER
+from onepass.methods.finetune import FineTune
+from onepass.methods.mir import MIR, MIRConfig
+from onepass.net import Net
+
+SEEN = (0, 1, 2, 3)
+SCOPE = {"seen": [0, 1, 2, 3], "all": [0, 1, 2, 3, 4, 5]}  # two outputs belong to no class seen
+
+
+class Watched(MIR):
+    """Remembers what it chose, and from what."""
+
+    spied_pool: Batch | None = None
+    spied: Batch | None = None
+
+    def choose(self, pool: Batch) -> Batch:
+        self.spied_pool, self.spied = pool, super().choose(pool)
+        return self.spied
+
+
+def mir(net: Net | None = None, stored: int = 20, **settings: Any) -> Watched:
+    """A learner that has met classes 0 to 3, with some samples of them stored."""
+    learner = make(Watched, plain_net(8, 6) if net is None else net, **{"lr": 0.5, "memory": 40, **settings})
+    assert isinstance(learner, Watched)
+    learner.begin_task(Task(0, SEEN))
+    learner.memory.write(learner.memory.reservoir(stored), some_batch(stored, SEEN, seed=77))
+    return learner
+
+
+def entropies(net: Net, batch: Batch, classes: Sequence[int]) -> Tensor:
+    """Minus the log of the label's share among the classes, one row at a time."""
+    rows = zip(net(batch.x / 255), batch.y.tolist(), strict=True)
+    return torch.stack([torch.logsumexp(torch.stack([row[c] for c in classes]), 0) - row[y] for row, y in rows])
+
+
+def stepped(net: Net, batch: Batch, lr: float, classes: Sequence[int]) -> Net:
+    """A copy that has really taken the step on the new batch."""
+    other = copy.deepcopy(net)
+    parameters = list(other.parameters())
+    slopes = torch.autograd.grad(entropies(other, batch, classes).mean(), parameters)
+    with torch.no_grad():
+        for parameter, slope in zip(parameters, slopes, strict=True):
+            parameter -= lr * slope
+    return other
+
+
+def one_by_one(net: Net, pool: Batch, classes: Sequence[int]) -> Tensor:
+    """The losses of a pool whose images do not know of each other."""
+    with torch.no_grad():
+        return torch.cat([entropies(net, pool[torch.tensor([i])], classes) for i in range(len(pool))])
+
+
+def hold_gradient(learner: MIR, batch: Batch) -> None:
+    learner.optimizer.zero_grad()
+    learner.term(batch).backward()
+
+
+def everything(learner: MIR) -> Batch:
+    return learner.memory.read(torch.arange(len(learner.memory)))
+
+
+def largest(scores: Tensor, n: int) -> set[int]:
+    order = scores.argsort(descending=True)
+    assert len(scores) == n or scores[order[n - 1]] - scores[order[n]] > 1e-5  # a close call would test rounding
+    return set(order[:n].tolist())
+
+
+def slots(batch: Batch | None) -> set[int]:
+    assert batch is not None
+    assert batch.slots is not None
+    found = batch.slots.tolist()
+    assert len(set(found)) == len(found)
+    return set(found)
+
+
+# The score.
+
+
+@pytest.mark.parametrize("scope", ["seen", "all"])
+def test_the_chosen_are_those_whose_loss_grows_most_when_a_copy_really_steps(scope: str) -> None:
+    wrong: dict[str, int] = dict.fromkeys(("smallest", "after", "before", "size", "ascent", "other scope"), 0)
+    trials = 6
+    for trial in range(trials):
+        learner = mir(plain_net(8, 6, seed=trial), replay=5, scope=scope)
+        with torch.no_grad():
+            learner.net.head.bias[4:] += 2  # what the unseen outputs take away must matter
+        batch, pool = some_batch(4, (0, 3), seed=trial), everything(learner)
+        before, after = {}, {}
+        for name, classes in SCOPE.items():
+            before[name] = one_by_one(learner.net, pool, classes)
+            after[name] = one_by_one(stepped(learner.net, batch, 0.5, classes), pool, classes)
+        other = "all" if scope == "seen" else "seen"
+        growth = after[scope] - before[scope]
+        uphill = one_by_one(stepped(learner.net, batch, -0.5, SCOPE[scope]), pool, SCOPE[scope]) - before[scope]
+        hold_gradient(learner, batch)
+        found = slots(learner.choose(pool))
+        assert found == largest(growth, 5)
+        readings = (-growth, after[scope], before[scope], growth.abs(), uphill, after[other] - before[other])
+        for name, reading in zip(wrong, readings, strict=True):
+            wrong[name] += found != set(reading.argsort(descending=True)[:5].tolist())
+    assert all(count > trials / 2 for count in wrong.values()), wrong  # so that a wrong score would have been seen
+
+
+def test_a_small_step_ranks_by_minus_the_product_of_the_two_gradients() -> None:
+    """s_i / lr goes to -<grad CE_i, g>: asked for 1, 2, 3, ... samples, MIR tells its whole ranking."""
+    batch = some_batch(4, (0, 3))
+    learner = mir(stored=9)
+    pool = everything(learner)
+
+    def flat(loss: Tensor) -> Tensor:
+        return torch.cat([g.flatten() for g in gradients(learner, loss).values()])
+
+    new = flat(entropies(learner.net, batch, SEEN).mean())
+    losses = entropies(learner.net, pool, SEEN)
+    slopes = torch.stack([-(flat(loss) @ new) for loss in losses])
+    assert slopes.min() < 0 < slopes.max()
+    for n in range(1, 10):
+        learner = mir(stored=9, lr=0.003, replay=n)
+        hold_gradient(learner, batch)
+        assert slots(learner.choose(pool)) == set(slopes.argsort(descending=True)[:n].tolist())
+
+
+def test_samples_whose_loss_would_fall_are_still_replayed() -> None:
+    learner = mir(replay=4)
+    batch = everything(learner)  # a step on these very samples lowers their losses
+    fall = one_by_one(stepped(learner.net, batch, 0.5, SEEN), batch, SEEN) - one_by_one(learner.net, batch, SEEN)
+    batch = batch[fall.argsort()[:12]]
+    hold_gradient(learner, batch)
+    pool = batch[torch.arange(8)]
+    growth = one_by_one(stepped(learner.net, batch, 0.5, SEEN), pool, SEEN) - one_by_one(learner.net, pool, SEEN)
+    assert growth.max() < 0
+    assert pool.slots is not None
+    assert slots(learner.choose(pool)) == {pool.slots[i].item() for i in largest(growth, 4)}
+
+
+def test_candidates_are_normalised_by_their_own_batch_as_in_training() -> None:
+    differs = 0
+    for trial in range(6):
+        learner = mir(normed_net(8, 6, seed=trial), replay=5)
+        batch, pool = some_batch(4, (0, 3), seed=trial), everything(learner)
+        after = stepped(learner.net, batch, 0.5, SEEN)
+        with torch.no_grad():
+            growth = entropies(after, pool, SEEN) - entropies(copy.deepcopy(learner.net), pool, SEEN)
+            still = entropies(after.eval(), pool, SEEN) - entropies(copy.deepcopy(learner.net).eval(), pool, SEEN)
+        hold_gradient(learner, batch)
+        found = slots(learner.choose(pool))
+        assert found == largest(growth, 5)
+        differs += found != set(still.argsort(descending=True)[:5].tolist())
+    assert differs > 2  # in evaluation mode others would have been chosen
+
+
+def test_looking_ahead_leaves_no_trace() -> None:
+    """Weights, gradients, running statistics, mode, draws and memory are the same bits as before."""
+    learner = mir(normed_net(8, 6), views="digits", replay=5)
+    hold_gradient(learner, some_batch(4, (0, 3)))
+    weights, slopes = copied(learner.net), [p.grad.clone() for p in learner.net.parameters() if p.grad is not None]
+    drawn, stored = learner.rng.get_state(), learner.memory.field("x").clone()
+    assert len(learner.choose(everything(learner))) == 5
+    assert_same_bits(copied(learner.net), weights)
+    assert all(torch.equal(p.grad, g) for p, g in zip(learner.net.parameters(), slopes, strict=True))
+    assert torch.equal(learner.rng.get_state(), drawn)
+    assert torch.equal(learner.memory.field("x")[:20], stored[:20])
+    assert all(module.training for module in learner.modules())
+
+
+# Candidates.
+
+
+@pytest.mark.parametrize(("stored", "candidates", "n"), [(20, 7, 7), (20, 50, 20), (3, 7, 3), (0, 7, 0)])
+def test_as_many_candidates_are_drawn_as_asked_for_or_as_there_are(stored: int, candidates: int, n: int) -> None:
+    learner = mir(stored=stored, candidates=candidates, replay=2)
+    pool = learner.retrieve(some_batch(4, (0, 3)))
+    assert len(pool) == n == len(slots(pool))
+    assert slots(pool) <= set(range(stored))
+    if n:
+        assert torch.equal(pool.x, learner.memory.field("x")[pool.slots])
+        assert torch.equal(pool.y, learner.memory.field("y")[pool.slots])
+
+
+def test_every_stored_sample_may_be_a_candidate() -> None:
+    learner = mir(candidates=5)
+    found = {slot for _ in range(40) for slot in slots(learner.retrieve(some_batch(4, (0, 3))))}
+    assert found == set(range(20))
+
+
+def test_the_published_number_of_candidates_is_the_default() -> None:
+    assert (MIRConfig().candidates, MIRConfig().replay, MIRConfig().combine) == (50, 10, "mean")
+
+
+@pytest.mark.parametrize(("filled", "replay", "n"), [(8, 5, 5), (5, 5, 5), (3, 5, 3), (1, 5, 1)])
+def test_no_more_is_replayed_than_there_are_candidates(filled: int, replay: int, n: int) -> None:
+    learner = mir(stored=filled, replay=replay)
+    learner.observe(some_batch(4, (0, 3)))
+    assert len(slots(learner.spied)) == n
+
+
+def test_chosen_rows_keep_images_labels_and_slots_together() -> None:
+    learner = mir(replay=5)
+    hold_gradient(learner, some_batch(4, (0, 3)))
+    order = torch.randperm(20, generator=torch.Generator().manual_seed(3))
+    picked = learner.choose(learner.memory.read(order))
+    assert picked.slots is not None
+    assert torch.equal(picked.x, learner.memory.field("x")[picked.slots])
+    assert torch.equal(picked.y, learner.memory.field("y")[picked.slots])
+
+
+# The step.
+
+
+@pytest.mark.parametrize("combine", ["mean", "sum"])
+def test_a_step_looks_ahead_by_the_whole_new_gradient_and_then_learns_new_and_chosen(combine: str) -> None:
+    """The look-ahead is the same under both: a mean must not halve it, nor an earlier gradient remain in it."""
+    halved = 0
+    for trial in range(6):
+        learner = mir(plain_net(8, 6, seed=trial), lr=3.0, candidates=20, replay=3, combine=combine)
+        learner.observe(some_batch(4, (1, 2), seed=50 + trial))  # leaves a gradient behind
+        batch, net = some_batch(6, (0, 3), seed=trial), copy.deepcopy(learner.net)
+        before = {name: value.detach().clone() for name, value in net.named_parameters()}
+        loss = learner.observe(batch)
+        pool, picked = learner.spied_pool, learner.spied
+        assert pool is not None
+        assert picked is not None
+        growth, half = (
+            one_by_one(stepped(net, batch, lr, SEEN), pool, SEEN) - one_by_one(net, pool, SEEN) for lr in (3.0, 2.0)
+        )
+        assert slots(picked) == {pool.slots[i].item() for i in largest(growth, 3)}
+        halved += slots(picked) != {pool.slots[i].item() for i in half.argsort(descending=True)[:3].tolist()}
+        new, old = (entropies(net, part, SEEN).mean() for part in (batch, picked))
+        expected = new + old if combine == "sum" else (6 * new + 3 * old) / 9
+        torch.testing.assert_close(loss, expected.detach())
+        slopes = torch.autograd.grad(expected, list(net.parameters()))
+        moved = {name: before[name] - 3.0 * slope for name, slope in zip(before, slopes, strict=True)}
+        ours = {name: value.detach() for name, value in learner.net.named_parameters()}
+        assert_close(ours, moved, rtol=1e-4, atol=1e-5)
+    assert halved  # the share of the new batch (6 of 9) in the look-ahead would have been seen
+
+
+def test_candidates_are_scored_raw_and_replayed_with_views() -> None:
+    """The look-ahead goes by the gradient learned from, which is that of images and views."""
+    learner = mir(views="digits", candidates=20, replay=5)
+    batch, net = some_batch(4, (0, 3)), copy.deepcopy(learner.net)
+    twin = mir(views="digits", candidates=20, replay=5)
+    learner.observe(batch)
+    pool = twin.retrieve(batch)
+    [(x, y)] = twin.views(batch)
+    assert len(x) == 8
+    after = stepped(net, Batch(x * 255, y), 0.5, SEEN)
+    growth = one_by_one(after, pool, SEEN) - one_by_one(net, pool, SEEN)
+    assert slots(learner.spied) == {pool.slots[i].item() for i in largest(growth, 5)}
+    assert learner.spied is not None
+    [(z, w)] = twin.views(learner.spied)
+    assert len(z) == 10
+    expected = F.cross_entropy(net(torch.cat([x, z]))[:, :4], torch.cat([y, w]))
+    slopes = torch.autograd.grad(expected, list(net.parameters()))
+    moved = {n: p.detach() - 0.5 * slope for (n, p), slope in zip(net.named_parameters(), slopes, strict=True)}
+    assert_close({n: p.detach() for n, p in learner.net.named_parameters()}, moved, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("combine", ["mean", "sum"])
+@pytest.mark.parametrize(("candidates", "replay", "memory"), [(5, 5, 30), (50, 20, 20)])
+def test_with_nothing_to_choose_from_mir_is_er(combine: str, candidates: int, replay: int, memory: int) -> None:
+    """The same draws, weights, running statistics (moved twice a step, new batch first) and memory."""
+    settings = {"replay": replay, "memory": memory, "combine": combine, "lr": 0.2}
+    ours = make(MIR, normed_net(8, 4), candidates=candidates, **settings)
+    theirs = make(ER, normed_net(8, 4), **settings)
+    for i in range(10):
+        batch = some_batch(4, SEEN, seed=i)
+        torch.testing.assert_close(ours.observe(batch), theirs.observe(batch), rtol=1e-4, atol=1e-5)
+    assert_close(copied(ours.net), copied(theirs.net), rtol=1e-3, atol=1e-4)
+    assert ours.net.body[2].num_batches_tracked == 19
+    assert torch.equal(ours.rng.get_state(), theirs.rng.get_state())
+    assert torch.equal(ours.memory.field("x")[: len(ours.memory)], theirs.memory.field("x")[: len(theirs.memory)])
+
+
+@pytest.mark.parametrize("combine", ["mean", "sum"])
+def test_an_empty_memory_leaves_the_plain_step_of_the_new_batch(combine: str) -> None:
+    ours, theirs = make(MIR, normed_net(8, 4), combine=combine), make(FineTune, normed_net(8, 4))
+    batch = some_batch(6, SEEN)
+    torch.testing.assert_close(ours.observe(batch), theirs.observe(batch))
+    assert_close(copied(ours.net), copied(theirs.net))
+    assert len(ours.memory) == 6
+
+
+# Streams that are not as one would like.
+
+
+def test_a_class_that_the_memory_has_lost_and_one_that_comes_again_are_learned() -> None:
+    learner = make(MIR, normed_net(8, 6), memory=3, replay=2, candidates=3, views="digits")
+    for t, classes in enumerate([(0, 1), (2, 3), (4, 5)]):
+        learner.begin_task(Task(t, classes))
+        for i in range(5):
+            assert learner.observe(some_batch(4, classes, seed=10 * t + i)).isfinite()
+        learner.end_task()
+    lost = set(range(6)) - set(learner.memory.field("y").tolist())
+    assert lost
+    for i in range(5):
+        assert learner.observe(some_batch(4, (4, *lost), seed=100 + i)).isfinite()
+    assert all(value.isfinite().all() for value in copied(learner.net).values())
+
+
+def test_growing_in_mid_stream_goes_on_learning() -> None:
+    learner = make(MIR, plain_net(8, 4), replay=3, candidates=10)
+    observe_all(learner, [some_batch(4, SEEN, seed=i) for i in range(5)])
+    learner.grow(6)
+    before = learner.net.head.weight.detach().clone()
+    batch = some_batch(6, (4, 5))
+    losses = [learner.observe(batch).item() for _ in range(40)]
+    assert losses[-1] < losses[0]
+    assert (learner.net.head.weight.detach() != before).any(dim=1).all()
+    assert (learner.predict(batch.x) == batch.y).float().mean() > 0.6

@@ -1,0 +1,564 @@
+"""OCM: contrasts over sixteen turned copies of new and of replayed images, and a frozen network of the task before.
+
+Letters in brackets are those of the method card's own list of tests.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from helpers import (
+    assert_close,
+    assert_same_bits,
+    copied,
+    make,
+    no_replay,
+    normed_net,
+    observe_all,
+    plain_net,
+    rng,
+    some_batch,
+    some_images,
+)
+from onepass.batch import Batch, Task
+from onepass.errors import UsageError
+from onepass.learner import Problem
+from onepass.methods import ocm as module
+from onepass.methods.ocm import OCM, light_view, transforms
+from onepass.net import Net
+
+D, P, C = 8, 4, 6  # features, projected features, classes
+TAU = 0.07
+OLD, NEW = (1, 4), (0, 5)
+SEEN = (0, 1, 4, 5)
+NEAR = {"rtol": 1e-4, "atol": 1e-4}
+
+
+def ocm(net: Net | None = None, **settings: Any) -> OCM:
+    learner = make(OCM, plain_net(D, C) if net is None else net, **{"memory": 40, "replay": 3, **settings})
+    assert isinstance(learner, OCM)
+    return learner
+
+
+def in_first_task(net: Net | None = None, **settings: Any) -> OCM:
+    learner = ocm(net, **settings)
+    learner.begin_task(Task(0, OLD))
+    return learner
+
+
+def in_second_task(net: Net | None = None, **settings: Any) -> OCM:
+    """The network has moved on since the first task ended, so it and its frozen copy differ."""
+    learner = in_first_task(net, **{"lr": 0.01, **settings})
+    observe_all(learner, [some_batch(3, OLD, seed) for seed in (70, 71)])
+    learner.end_task()
+    learner.begin_task(Task(1, NEW))
+    with torch.no_grad():
+        for i, parameter in enumerate(learner.trainable()):
+            parameter += 0.1 * torch.randn(parameter.shape, generator=rng(i))
+    return learner
+
+
+@contextmanager
+def inputs_of(module: nn.Module) -> Iterator[list[Tensor]]:
+    """What goes into a module, pass by pass."""
+    found: list[Tensor] = []
+    handle = module.register_forward_pre_hook(lambda _, given: found.append(given[0].detach().clone()))
+    try:
+        yield found
+    finally:
+        handle.remove()
+
+
+@pytest.fixture
+def known_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "light_view", lambda x, *_, **__: dimmed(x))
+
+
+def dimmed(x: Tensor) -> Tensor:
+    """A view of each image that needs no draw."""
+    return (x.flip(3) * 0.7) ** 2
+
+
+def parameters(learner: OCM) -> dict[str, Tensor]:
+    parts = {"net": learner.net, "project": learner.project}
+    return {f"{part}.{name}": p for part, module in parts.items() for name, p in module.named_parameters()}
+
+
+def slopes(learner: OCM, loss: Tensor) -> dict[str, Tensor]:
+    named = parameters(learner)
+    found = torch.autograd.grad(loss, list(named.values()), retain_graph=True, allow_unused=True)
+    return {n: torch.zeros_like(p) if g is None else g for (n, p), g in zip(named.items(), found, strict=True)}
+
+
+# The method, read again: rows are taken one at a time.
+
+
+def operators(x: Tensor) -> list[Tensor]:
+    """Halves turned by 180 degrees (none, left, both, right), then the whole by 0, 90, 180 and 270."""
+    left, right = x.chunk(2, dim=3)
+    turned_left, turned_right = (half.flip(2).flip(3) for half in (left, right))
+    pairs = ((left, right), (turned_left, right), (turned_left, turned_right), (left, turned_right))
+    return [torch.rot90(torch.cat(pair, dim=3), k, (2, 3)) for pair in pairs for k in range(4)]
+
+
+def tags(y: Tensor) -> list[tuple[int, int]]:
+    """The label and the operator of every turned image."""
+    return [(label, g) for g in range(16) for label in y.tolist()]
+
+
+def likeness(u: Tensor, f: Tensor, r: int, scale: float) -> Tensor:
+    u, f = F.normalize(u), F.normalize(f)
+    return scale * (u @ f[:, r : r + u.shape[1]].T) + scale * (u @ u.T)
+
+
+def costs(row: Tensor, temperature: float, without: int | None = None) -> Tensor:
+    e = torch.exp((row - row.max()) / temperature)
+    if without is not None:
+        e = torch.where(torch.arange(len(row)) == without, 0.0, e)
+    return -torch.log(e / (e.sum() + 1e-8) + 1e-8)
+
+
+def same(labels: Sequence[tuple[int, int]], i: int) -> list[int]:
+    return [j for j, label in enumerate(labels) if label == labels[i]]
+
+
+def new_term(s: Tensor, labels: Sequence[tuple[int, int]], temperature: float) -> Tensor:
+    n, total = len(s), s.new_zeros(())
+    for i, row in enumerate(s):
+        cost = costs(row, temperature, without=i)
+        total = total + cost[(i + n // 2) % n] + 2 * cost[same(labels, i)].mean()
+    return total / n
+
+
+def kept_term(s: Tensor, labels: Sequence[tuple[int, int]], temperature: float) -> Tensor:
+    return torch.stack([costs(row, temperature)[same(labels, i)].mean() for i, row in enumerate(s)]).mean()
+
+
+def entropy(logits: Tensor, y: Tensor, classes: Sequence[int]) -> Tensor:
+    rows = [row[list(classes)].logsumexp(0) - row[label] for row, label in zip(logits, y.tolist(), strict=True)]
+    return torch.stack(rows).mean()
+
+
+def turned_pair(batch: Batch) -> Tensor:
+    turned = torch.cat(operators(batch.x / 255))
+    return torch.cat([turned, dimmed(turned)])
+
+
+def first_losses(learner: OCM, net: Net, batch: Batch, temperature: float = TAU) -> list[Tensor]:
+    """The loss in the first task, for each place at which the slice of the features may begin."""
+    f = net.body(turned_pair(batch))
+    u = learner.project(f)
+    ce = entropy(net(dimmed(batch.x / 255)), batch.y, sorted(learner.seen))
+    d, p = f.shape[1], u.shape[1]
+    return [new_term(likeness(u, f, r, 1.0), tags(batch.y) * 2, temperature) + ce for r in range(d - p)]
+
+
+def later_losses(
+    learner: OCM, net: Net, batch: Batch, replay: Batch, scale: float = 0.5, temperature: float = TAU
+) -> list[Tensor]:
+    """The loss in a later task, for each pair of places at which the slices of new and replayed features may begin."""
+    pairs = turned_pair(batch), turned_pair(replay)
+    features = net.body(torch.cat(pairs)).split([len(pair) for pair in pairs])
+    (f, u), (g, v) = ((part, learner.project(part)) for part in features)
+    d, p = f.shape[1], u.shape[1]
+    new = [new_term(likeness(u, f, r, scale), tags(batch.y) * 2, temperature) for r in range(d - p)]
+    kept = [kept_term(likeness(v, g, r, scale), tags(replay.y) * 2, temperature) for r in range(d - p)]
+    turned = pairs[1][: 16 * len(replay)]
+    before, project = learner.previous.module, learner.previous_project.module
+    with torch.no_grad():
+        w = F.normalize(project(before.body(turned)))
+        old_logits = before(dimmed(replay.x / 255))
+    rest = kept_term(F.normalize(v[: len(turned)]) @ w.T, tags(replay.y), temperature)
+    logits = net(dimmed(replay.x / 255))
+    old = sorted(learner.before)
+    rest = rest + entropy(logits, replay.y, sorted(learner.seen))
+    rest = rest + torch.stack([(old_logits[:, c] - logits[:, c]) ** 2 for c in old]).mean()
+    return [a + b + rest for a in new for b in kept]
+
+
+def nearest(loss: Tensor, candidates: Sequence[Tensor]) -> int:
+    """Which of the candidates the loss is."""
+    gaps = [abs(loss.item() - candidate.item()) for candidate in candidates]
+    best = min(range(len(gaps)), key=gaps.__getitem__)
+    torch.testing.assert_close(loss.detach(), candidates[best].detach(), **NEAR)
+    return best
+
+
+# The sixteen operators and the light view.
+
+
+@pytest.mark.parametrize("side", [2, 4, 6])
+def test_the_sixteen_operators_are_those_of_the_halves_and_rotations_one_after_the_other(side: int) -> None:
+    """[a] Whatever their order: block by block, each operator on all images."""
+    images = some_images(3, (3, side, side)) / 255
+    made, expected = transforms(images), operators(images)
+    assert made.shape == (48, 3, side, side)
+    order = []
+    for block in made.split(3):
+        [match] = [g for g, images in enumerate(expected) if torch.equal(images, block)]
+        order.append(match)
+    assert sorted(order) == list(range(16))
+    assert torch.equal(made[:3], images)
+
+
+def test_the_operators_move_pixels_and_all_differ() -> None:
+    """[a]"""
+    images = torch.arange(2.0 * 3 * 16).view(2, 3, 4, 4)
+    made = transforms(images).view(16, 2, 3, 16)
+    assert torch.equal(made.sort(dim=3).values, images.view(2, 3, 16).expand(16, 2, 3, 16))
+    assert len({tuple(block.flatten().tolist()) for block in made}) == 16
+    assert torch.equal(images, torch.arange(2.0 * 3 * 16).view(2, 3, 4, 4))
+
+
+def ramps(n: int, side: int = 32) -> Tensor:
+    """Images that tell where each pixel came from: red is the column, green the row."""
+    line = torch.arange(float(side)) / (side - 1)
+    red, green = line.expand(side, side), line[:, None].expand(side, side)
+    return torch.stack([red, green, torch.full((side, side), 0.5)]).expand(n, 3, side, side).contiguous()
+
+
+def test_light_views_are_crops_flips_and_a_quarter_of_them_grey() -> None:
+    n, side = 400, 32
+    images = ramps(n, side)
+    views = light_view(images, rng(1))
+    assert views.shape == images.shape
+    assert views.min() >= 0
+    assert views.max() <= 1
+    assert torch.equal(images, ramps(n, side))
+    grey = (views - views.mean(dim=1, keepdim=True)).flatten(1).abs().amax(dim=1) < 1e-5
+    assert 0.18 < grey.float().mean() < 0.32
+    red, green = views[~grey][:, 0], views[~grey][:, 1]
+    mirrored = red[:, 0, 0] > red[:, 0, -1]
+    assert 0.4 < mirrored.float().mean() < 0.6
+    assert (green[:, 0, 0] < green[:, -1, 0]).all()
+    width, height = ((part.flatten(1).amax(1) - part.flatten(1).amin(1)) * (side - 1) + 1 for part in (red, green))
+    area = width * height / side**2
+    assert area.min() > 0.3 - 0.05
+    assert area.min() < 0.38
+    assert area.max() > 0.9
+    aspect = width / height
+    assert aspect.min() > 3 / 4 - 0.1
+    assert aspect.max() < 4 / 3 + 0.1
+    assert len({(float(a), float(b), float(c)) for a, b, c in zip(width, height, red[:, 0, 0], strict=True)}) > 200
+
+
+def test_light_views_change_no_colour_but_to_grey() -> None:
+    colour = torch.tensor([0.9, 0.2, 0.4])
+    views = light_view(colour[None, :, None, None].expand(200, 3, 8, 8).contiguous(), rng(2))
+    assert (views - views[:, :, :1, :1]).abs().max() < 1e-5
+    pixels = views[:, :, 0, 0]
+    kept = (pixels - colour).abs().amax(dim=1) < 1e-5
+    luma = 0.299 * 0.9 + 0.587 * 0.2 + 0.114 * 0.4
+    assert ((pixels[~kept] - luma).abs() < 1e-3).all()
+    assert 20 < int((~kept).sum()) < 80
+
+
+def test_light_views_of_one_channel_and_of_the_same_draws_are_known() -> None:
+    images = some_images(20) / 255
+    state = torch.random.get_rng_state()
+    once, again, other = (light_view(images, rng(seed)) for seed in (3, 3, 4))
+    assert torch.equal(once, again)
+    assert not torch.equal(once, other)
+    assert torch.equal(torch.random.get_rng_state(), state)  # drawn from nothing but the given generator
+    flat = torch.full((5, 1, 4, 4), 0.25)
+    torch.testing.assert_close(light_view(flat, rng()), flat)
+
+
+@pytest.mark.parametrize("shape", [(1, 5, 5), (1, 4, 6), (3, 6, 4), (3, 7, 8)])
+def test_images_that_cannot_be_halved_and_turned_are_refused(shape: tuple[int, int, int]) -> None:
+    net = Net(nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), D)), D, C)
+    with pytest.raises(UsageError):
+        OCM(net, Problem(C, shape), OCM.Config(), seed=0)
+
+
+# The parts.
+
+
+def test_the_defaults_are_the_published_ones() -> None:
+    assert (OCM.Config().temperature, OCM.Config().scale) == (0.07, 0.5)
+
+
+@pytest.mark.parametrize(("width", "projected"), [(512, 128), (129, 128), (128, 64), (9, 4), (2, 1), (1, 1)])
+def test_the_projection_is_narrower_than_the_features(width: int, projected: int) -> None:
+    learner = ocm(plain_net(width, C))
+    assert (learner.project.in_features, learner.project.out_features) == (width, projected)
+
+
+def test_a_step_trains_network_and_projection_and_nothing_else() -> None:
+    learner = ocm()
+    assert {id(p) for p in learner.trainable()} == {id(p) for p in parameters(learner).values()}
+
+
+# The loss of the first task.
+
+
+@pytest.mark.usefixtures("known_view")
+@pytest.mark.parametrize(("temperature", "scale"), [(0.07, 0.5), (0.5, 0.2)])
+def test_the_first_task_contrasts_new_images_at_full_scale_and_learns_their_labels(
+    temperature: float, scale: float
+) -> None:
+    learner = in_first_task(temperature=temperature, scale=scale)
+    batch = some_batch(2, OLD, seed=3)
+    candidates = first_losses(learner, learner.net, batch, temperature)
+    loss = learner.loss(batch, no_replay(learner))
+    found = nearest(loss, candidates)
+    assert_close(slopes(learner, loss), slopes(learner, candidates[found]), rtol=1e-3, atol=1e-4)
+    assert all(slope.abs().sum() > 0 for slope in slopes(learner, loss).values())
+
+
+@pytest.mark.usefixtures("known_view")
+def test_several_samples_of_a_class_are_positives_of_each_other_under_the_same_operator_alone() -> None:
+    learner = in_first_task()
+    batch = Batch(some_images(3, seed=4), torch.tensor([4, 1, 4]))
+    nearest(learner.loss(batch, no_replay(learner)), first_losses(learner, learner.net, batch))
+
+
+@pytest.mark.usefixtures("known_view")
+def test_the_slice_of_the_features_begins_anywhere_below_d_minus_p() -> None:
+    learner = in_first_task()
+    batch = some_batch(1, OLD, seed=3)
+    candidates = first_losses(learner, learner.net, batch)
+    values = sorted(candidate.item() for candidate in candidates)
+    assert len(values) == D - P
+    assert min(b - a for a, b in itertools.pairwise(values)) > 1e-3
+    found = [nearest(learner.loss(batch, no_replay(learner)), candidates) for _ in range(40)]
+    assert set(found) == set(range(D - P))
+
+
+@pytest.mark.usefixtures("known_view")
+@pytest.mark.parametrize("scope", ["seen", "all"])
+def test_the_labels_of_the_first_task_have_a_softmax_over_the_classes_in_scope(scope: str) -> None:
+    learner = in_first_task(scope=scope)
+    batch = some_batch(1, OLD, seed=3)
+    classes = OLD if scope == "seen" else range(C)
+    ce, theirs = (
+        entropy(learner.net(dimmed(batch.x / 255)), batch.y, which) for which in (classes, sorted(learner.seen))
+    )
+    candidates = [value - theirs + ce for value in first_losses(learner, learner.net, batch)]
+    nearest(learner.loss(batch, no_replay(learner)), candidates)
+
+
+@pytest.mark.usefixtures("known_view")
+def test_the_first_tasks_contrast_and_labels_are_normalised_apart() -> None:
+    learner, twin = in_first_task(normed_net(D, C)), normed_net(D, C)
+    batch = some_batch(3, OLD, seed=3)
+    nearest(learner.loss(batch, no_replay(learner)), first_losses(learner, twin, batch))
+    assert learner.net.body[2].num_batches_tracked == 2
+
+
+def test_the_first_task_does_not_replay_though_the_memory_fills() -> None:
+    learner = in_first_task(normed_net(D, C))
+    for seed in range(3):
+        with inputs_of(learner.net.body) as passes, inputs_of(learner.previous.module.body) as before:
+            learner.observe(some_batch(2, OLD, seed))
+        assert sorted(len(x) for x in passes) == [2, 64]
+        assert not before
+    assert len(learner.memory) == 6
+
+
+def test_a_step_of_the_first_task_does_not_depend_on_what_is_stored() -> None:
+    """[c]"""
+    learners = [in_first_task(normed_net(D, C)) for _ in range(2)]
+    for learner in learners:
+        learner.observe(some_batch(3, OLD))
+    learners[1].memory.field("x")[:3] = some_images(3, seed=9)
+    learners[1].memory.field("y")[:3] = OLD[0]
+    losses = [learner.observe(some_batch(3, OLD, seed=1)) for learner in learners]
+    assert torch.equal(*losses)
+    assert_same_bits(copied(learners[0].net), copied(learners[1].net))
+    assert_same_bits(copied(learners[0].project), copied(learners[1].project))
+
+
+# The loss of later tasks.
+
+
+@pytest.mark.usefixtures("known_view")
+@pytest.mark.parametrize(("temperature", "scale"), [(0.07, 0.5), (0.5, 1.0)])
+def test_a_later_task_contrasts_new_and_replayed_images_and_distils(temperature: float, scale: float) -> None:
+    learner = in_second_task(temperature=temperature, scale=scale)
+    batch, replay = some_batch(1, NEW, seed=3), Batch(some_images(2, seed=4), torch.tensor([4, 0]))
+    candidates = later_losses(learner, learner.net, batch, replay, scale, temperature)
+    loss = learner.loss(batch, replay)
+    found = nearest(loss, candidates)
+    assert_close(slopes(learner, loss), slopes(learner, candidates[found]), rtol=1e-3, atol=1e-4)
+    assert all(slope.abs().sum() > 0 for slope in slopes(learner, loss).values())
+
+
+@pytest.mark.usefixtures("known_view")
+def test_replayed_samples_of_one_class_are_positives_of_each_other_under_the_same_operator_alone() -> None:
+    learner = in_second_task()
+    batch = Batch(some_images(2, seed=3), torch.tensor([5, 5]))
+    replay = Batch(some_images(3, seed=4), torch.tensor([4, 1, 4]))
+    nearest(learner.loss(batch, replay), later_losses(learner, learner.net, batch, replay))
+
+
+@pytest.mark.usefixtures("known_view")
+def test_the_frozen_copy_is_evaluated_and_new_and_replayed_images_share_a_pass() -> None:
+    learner = in_second_task(normed_net(D, C))
+    assert not torch.equal(learner.previous.module.body[2].running_mean, torch.zeros(D))
+    batch, replay = some_batch(2, NEW, seed=3), some_batch(2, OLD, seed=4)
+    twin = copy.deepcopy(learner.net)
+    moved = int(twin.body[2].num_batches_tracked)
+    nearest(learner.loss(batch, replay), later_losses(learner, twin, batch, replay))
+    assert learner.net.body[2].num_batches_tracked - moved == 2
+
+
+@pytest.mark.parametrize("sizes", [(3, 2), (1, 4)])
+def test_images_through_the_networks_are_as_many_as_the_card_counts(sizes: tuple[int, int]) -> None:
+    """[a] 32 (b + m) + m through the network, 17 m through its frozen copy."""
+    b, m = sizes
+    learner = in_second_task(replay=m)
+    with inputs_of(learner.net.body) as passes, inputs_of(learner.previous.module.body) as before:
+        learner.observe(some_batch(b, NEW))
+    assert sorted(len(x) for x in passes) == sorted([32 * (b + m), m])
+    assert sum(len(x) for x in before) == 17 * m
+
+
+def test_labels_and_distillation_are_of_two_independent_views_of_what_is_replayed() -> None:
+    learner = in_second_task(normed_net(D, C), replay=3)
+    batch = some_batch(2, NEW)
+    with inputs_of(learner.net.body) as passes, inputs_of(learner.previous.module.body) as before:
+        loss = learner.observe(batch)
+    joint, light = sorted(passes, key=len, reverse=True)
+    rows = [row for x in before for row in x]
+    inside = [any(torch.equal(row, other) for other in joint) for row in rows]  # the turned images, without views
+    assert sum(inside) >= 48
+    other = torch.stack([row for x in before if len(x) == 3 for row in x])
+    assert not torch.equal(light, other)
+    assert loss.isfinite()
+
+
+@pytest.mark.usefixtures("known_view")
+def test_the_distillation_is_over_the_logits_of_old_classes_alone() -> None:
+    learner = in_second_task()
+    batch, replay = some_batch(1, NEW, seed=3), some_batch(2, OLD, seed=4)
+    state = learner.rng.get_state()
+    before = learner.loss(batch, replay)
+    for row in (0, 2, 3, 5):
+        with torch.no_grad():
+            learner.previous.module.head.bias[row] += 5
+        learner.rng.set_state(state)
+        assert torch.equal(learner.loss(batch, replay), before)
+    view = dimmed(replay.x / 255)
+    gap = (learner.previous.module(view) - learner.net(view))[:, OLD[1]]
+    with torch.no_grad():
+        learner.previous.module.head.bias[OLD[1]] += 5
+    learner.rng.set_state(state)
+    added = ((gap + 5) ** 2 - gap**2).sum() / (2 * len(OLD))
+    torch.testing.assert_close(learner.loss(batch, replay) - before, added, **NEAR)
+
+
+def test_new_samples_reach_the_head_through_the_memory_alone() -> None:
+    """The cross-entropy of later tasks is of replayed samples: other new labels, the same head after the step."""
+    learners = [in_second_task() for _ in range(2)]
+    for learner, labels in zip(learners, ([0, 5, 0], [0, 5, 5]), strict=True):
+        learner.observe(Batch(some_images(3, seed=3), torch.tensor(labels)))
+    assert torch.equal(learners[0].net.head.weight, learners[1].net.head.weight)
+    assert not torch.equal(learners[0].net.body[1].weight, learners[1].net.body[1].weight)
+
+
+@pytest.mark.usefixtures("known_view")
+def test_a_step_is_a_hand_written_gradient_step() -> None:
+    # replays all it has, so what it replays is known; the twin stays as the learner was
+    learner, twin = (in_second_task(lr=0.02, replay=50) for _ in range(2))
+    replay, batch = twin.memory.read(torch.arange(6)), some_batch(1, NEW, seed=3)
+    candidates = later_losses(twin, twin.net, batch, replay)
+    found = slopes(twin, candidates[nearest(learner.observe(batch), candidates)])
+    moved = {name: p.detach() - 0.02 * found[name] for name, p in parameters(twin).items()}
+    assert_close({name: p.detach() for name, p in parameters(learner).items()}, moved, rtol=1e-3, atol=1e-4)
+    assert torch.equal(learner.memory.field("x")[6:7], batch.x)
+
+
+# The frozen copies.
+
+
+def test_the_copies_follow_at_the_end_of_a_task_and_stay_inside_it() -> None:
+    """[b]"""
+    learner = in_first_task(normed_net(D, C), lr=0.05)
+    start = copied(learner.net), copied(learner.project)
+    for task, following in ((Task(0, OLD), Task(1, NEW)), (Task(1, NEW), Task(2, (2, 3)))):
+        for seed in range(2):
+            learner.observe(some_batch(3, task.classes, seed))
+            assert_same_bits(copied(learner.previous.module), start[0])
+            assert_same_bits(copied(learner.previous_project.module), start[1])
+            assert not learner.previous.module.training
+            frozen = (*learner.previous.parameters(), *learner.previous_project.parameters())
+            assert all(p.grad is None and not p.requires_grad for p in frozen)
+        assert not torch.equal(learner.net.body[1].weight, start[0]["body.1.weight"])
+        learner.end_task()
+        start = copied(learner.net), copied(learner.project)
+        assert_same_bits(copied(learner.previous.module), start[0])
+        assert_same_bits(copied(learner.previous_project.module), start[1])
+        learner.begin_task(following)
+        assert_same_bits(copied(learner.previous.module), start[0])
+
+
+def test_predictions_are_those_of_the_head() -> None:
+    learner, images = in_second_task(), some_images(60, seed=6)
+    with torch.no_grad():
+        rows = learner.net(images / 255).tolist()
+    assert learner.predict(images).tolist() == [max(SEEN, key=lambda c: row[c]) for row in rows]
+
+
+# Streams that are not the textbook's, and more classes.
+
+
+@pytest.mark.parametrize("width", [1, 2, 3])
+def test_networks_with_hardly_any_features_are_learned(width: int) -> None:
+    learner = in_second_task(plain_net(width, C))
+    assert learner.observe(some_batch(3, NEW)).isfinite()
+    assert all(value.isfinite().all() for value in copied(learner.net).values())
+
+
+def test_a_later_task_with_an_empty_memory_is_learned() -> None:
+    learner = ocm()
+    learner.begin_task(Task(0, OLD))
+    learner.end_task()
+    learner.begin_task(Task(1, NEW))
+    assert learner.observe(some_batch(3, NEW)).isfinite()
+    assert learner.observe(some_batch(3, NEW, seed=1)).isfinite()
+    assert all(value.isfinite().all() for value in copied(learner.net).values())
+
+
+def test_a_batch_with_an_old_class_and_a_memory_without_one_are_learned() -> None:
+    learner = in_second_task(normed_net(D, C), views="digits")
+    assert learner.observe(some_batch(4, SEEN, seed=80)).isfinite()
+    learner.memory.field("y").fill_(OLD[0])
+    assert learner.observe(some_batch(3, NEW, seed=81)).isfinite()
+    assert learner.observe(some_batch(1, OLD[1:], seed=82)).isfinite()
+    assert all(value.isfinite().all() for value in (*copied(learner.net).values(), *copied(learner.project).values()))
+
+
+@pytest.mark.usefixtures("known_view")
+def test_a_replay_of_new_classes_alone_is_still_distilled_in_the_old_logits() -> None:
+    learner = in_second_task()
+    batch, replay = some_batch(1, NEW, seed=3), some_batch(2, NEW, seed=4)
+    nearest(learner.loss(batch, replay), later_losses(learner, learner.net, batch, replay))
+
+
+@pytest.mark.usefixtures("known_view")
+def test_learning_goes_on_with_classes_that_a_grown_learner_has_room_for() -> None:
+    learner = in_second_task()
+    learner.grow(9)
+    assert learner.previous.module.head.weight.shape == (9, D)
+    batch, replay = some_batch(1, NEW, seed=3), some_batch(2, OLD, seed=4)
+    nearest(learner.loss(batch, replay), later_losses(learner, learner.net, batch, replay))
+    learner.end_task()
+    learner.begin_task(Task(2, (8, 7)))
+    for seed in range(3):
+        assert learner.observe(some_batch(3, (8, 7), seed)).isfinite()
+    stored = learner.memory.read(torch.arange(len(learner.memory)))
+    assert {7, 8} & set(stored.y.tolist())
+    batch, replay = some_batch(1, (8, 7), seed=3), stored[torch.tensor([0, len(stored) - 1])]
+    nearest(learner.loss(batch, replay), later_losses(learner, learner.net, batch, replay))
+    assert set(learner.predict(some_images(20)).tolist()) <= {0, 1, 4, 5, 7, 8}
