@@ -140,7 +140,7 @@ MISUSE = [
     (["run", "er", "--device", "cuda:77"], "torch finds no CUDA here; use --device cpu"),
     (["run", "er", "--device", "tpv"], "unknown device 'tpv'"),
     (["run"], "required: METHOD"),
-    (["compare", "er", "erace"], "unknown method 'erace'"),
+    (["compare", "er", "er-axe"], "unknown method 'er-axe'"),
     (["rnu", "er"], "invalid choice: 'rnu'"),
     (["check", "nowhere:Thing"], "cannot load 'nowhere:Thing'"),
     (["check", "json:JSONDecoder"], "needed is a subclass of onepass.Learner"),

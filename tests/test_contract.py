@@ -119,6 +119,18 @@ class NewHeadWhenGrown(ER):
         self.meet(())
 
 
+class OneOfEachClass(ER):
+    def retrieve(self, batch: Batch) -> Batch:
+        labels = self.memory.field("y")[: len(self.memory)]
+        slots = [(labels == c).nonzero()[0, 0] for c in self.old]
+        return self.memory.read(torch.stack(slots)) if slots else super().retrieve(batch)
+
+
+class WaitsToBeTold(ER):
+    def _arrive(self, classes: tuple[int, ...]) -> None:
+        self.meet(classes)
+
+
 class PredictsAnything(ER):
     def predict(self, images: Tensor) -> Tensor:
         return torch.zeros(len(images), dtype=torch.int64)
@@ -147,6 +159,8 @@ BROKEN: dict[str, tuple[type[Learner], str]] = {
     "one-sample batch": (NeedsTwoSamples, "at step 0 the loss is nan"),
     "memory smaller than the replay batch": (NeedsAFullReplay, "out of bounds"),
     "grows to more classes": (NewHeadWhenGrown, "growing changed the rows"),
+    "a class that the memory has lost": (OneOfEachClass, "out of bounds"),
+    "streams without boundaries": (WaitsToBeTold, "classes never seen began task -1"),
     "predicts seen classes only": (PredictsAnything, "a class that has not been seen"),
     "bad input is refused and changes nothing": (AcceptsAnything, "out of bounds"),
     "learns": (NeverSteps, "right on two classes"),

@@ -23,7 +23,7 @@ def ratio(method: str) -> float:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_methods_listed_cost_is_what_a_step_takes(method: str) -> None:
-    assert ratio(method) == pytest.approx(METHODS[method].cost, rel=0.05)
+    assert ratio(method) == pytest.approx(METHODS[method].cost, rel=0.1)
 
 
 def test_ers_flops_are_those_of_forty_images_by_hand() -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from onepass import report
 from onepass.methods import METHODS
 from onepass.paper import printed
-from onepass.results import Result
+from onepass.results import Result, RunConfig
 from onepass.store import key
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -71,14 +71,19 @@ def data(path: str) -> str:
         "peak memory then",
         "second load",
         "peak memory of a stream",
+        "and of a run",
         "stream over bare",
     ]
-    rows = ["| " + " | ".join(heads) + " |", "|---|" + "---:|" * 6]
+    rows = ["| " + " | ".join(heads) + " |", "|---|" + "---:|" * 7]
     for name, row in json.loads((ROOT / path).read_text()).items():
         loads = f"{row['first_load_s']:.1f} s | {row['first_load_resident_mb']:.0f} MB | {row['second_load_ms']:.1f} ms"
-        rest = f"{row['stream_resident_mb']:.0f} MB | {row['stream_over_bare']:.2f}"
+        run = f"{row['run_resident_mb']:.0f} MB" if "run_resident_mb" in row else "not measured"
+        rest = f"{row['stream_resident_mb']:.0f} MB | {run} | {row['stream_over_bare']:.2f}"
         rows.append(f"| {STANDINS.get(name, name)} | {row['images']:,} | {loads} | {rest} |")
-    note = "Memory beyond what the process had after importing torch; `python benchmarks/data.py NAME --data-dir DIR`."
+    note = (
+        "Memory beyond what the process had after importing torch (a run: ER with one linear layer, memory 1000, all "
+        "tasks and evaluations, beyond torch and one step); `python benchmarks/data.py NAME --data-dir DIR`."
+    )
     return "\n".join([*rows, "", note])
 
 
@@ -92,19 +97,80 @@ def command(result: Result) -> str:
     return " ".join([*words, "--validate"] if config.validate else words)
 
 
+def printed_cell(config: RunConfig) -> tuple[float, float]:
+    """The paper's mean and interval for a run's row and column."""
+    cells = printed()["table1"]["rows"][config.method][config.stream]
+    mean, interval = cells.get("any") or cells[str(getattr(config.settings, "memory", 0))]
+    return mean, interval
+
+
 def reproduction(folder: str) -> str:
-    """Printed and measured side by side, a row for each method that was run."""
-    rows = ["| row | printed | ours | n | forgetting | command |", "|---|---:|---:|---:|---:|---|"]
+    """Printed and measured side by side, with both ranks, a row for each method that was run."""
     groups = report.by_method(stored(folder))
-    for method, measures in report.summary(stored(folder)).items():
-        config = groups[method][0].config
-        cells = printed()["table1"]["rows"][method][config.stream]
-        mean, interval = cells.get("any") or cells[str(getattr(config.settings, "memory", 0))]
-        ours = (
-            f"{report.cell(measures['final_accuracy'])} | {len(groups[method])} | {report.cell(measures['forgetting'])}"
-        )
-        rows.append(f"| {report.title(method)} | {mean} ± {interval} | {ours} | `{command(groups[method][0])}` |")
+    measured = report.summary(stored(folder))
+    printed_means = {method: printed_cell(group[0].config) for method, group in groups.items()}
+    ranks = [
+        _ranks({method: mean for method, (mean, _) in printed_means.items()}),
+        _ranks({method: measures["final_accuracy"].mean for method, measures in measured.items()}),
+    ]
+    heads = ["row", "printed", "rank", "ours", "rank", "n", "forgetting", "command"]
+    rows = ["| " + " | ".join(heads) + " |", "|---|" + "---:|" * 6 + "---|"]
+    for method, measures in measured.items():
+        mean, interval = printed_means[method]
+        cells = [report.title(method), f"{mean} ± {interval}", str(ranks[0][method])]
+        cells += [report.cell(measures["final_accuracy"]), str(ranks[1][method]), str(len(groups[method]))]
+        cells += [report.cell(measures["forgetting"]), f"`{command(groups[method][0])}`"]
+        rows.append("| " + " | ".join(cells) + " |")
     return "\n".join(rows)
+
+
+def _ranks(values: dict[str, float]) -> dict[str, int]:
+    return {name: 1 + sum(other > value for other in values.values()) for name, value in values.items()}
+
+
+def figures(method: str) -> str:
+    """What was measured of one method, wherever it was."""
+    rows = ["| runs | printed | ours | n |", "|---|---:|---:|---:|"]
+    for folder in sorted(path.name for path in (ROOT / "results").glob("cifar10*")):
+        found = [result for result in stored(f"results/{folder}") if result.config.method == method]
+        if found:
+            mean, interval = printed_cell(found[0].config)
+            [measures] = report.summary(found).values()
+            ours = report.cell(measures["final_accuracy"])
+            rows.append(f"| `{command(found[0])}` | {mean} ± {interval} | {ours} | {len(found)} |")
+    if len(rows) == 2:
+        return "Not run yet."
+    return "\n".join(["Final accuracy in per cent; printed: the paper's table 1, full stream, `resnet18`.", "", *rows])
+
+
+def methods(_: str) -> str:
+    """All methods, from the dict that the command shows too."""
+    heads = ["method", "name", "published", "FLOPs / ER", "task boundaries", "keeps beyond network and memory", "idea"]
+    rows = ["| " + " | ".join(heads) + " |", "|---|---|---|---:|---|---|---|"]
+    for name, method in METHODS.items():
+        page = f"[{method.title}]({name.replace('+', 'p')}.md)"
+        cells = [
+            page,
+            f"`{name}`",
+            method.venue,
+            f"{method.cost:g}",
+            method.boundaries or "-",
+            method.keeps,
+            method.about,
+        ]
+        rows.append("| " + " | ".join(cells) + " |")
+    return "\n".join(rows)
+
+
+def cost(path: str) -> str:
+    """FLOPs and time over ER's."""
+    if not (ROOT / path).exists():
+        return "Not measured yet."
+    rows = ["| method | FLOPs / ER | time / ER | time over FLOPs |", "|---|---:|---:|---:|"]
+    for method, row in json.loads((ROOT / path).read_text()).items():
+        ratio = row["time"] / row["flops"]
+        rows.append(f"| {METHODS[method].title} | {row['flops']:.2f} | {row['time']:.2f} | {ratio:.2f} |")
+    return "\n".join([*rows, "", "`python benchmarks/cost.py`: slim-resnet18, 32x32, memory 1000, one thread."])
 
 
 def protocol(folder: str) -> str:
@@ -133,6 +199,9 @@ KINDS: dict[str, Callable[[str], str]] = {
     "table": table,
     "steps": steps,
     "reproduction": reproduction,
+    "figures": figures,
+    "methods": methods,
+    "cost": cost,
     "protocol": protocol,
 }
 

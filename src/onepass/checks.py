@@ -15,20 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from onepass.batch import Batch, Task
 from onepass.checkpoint import fingerprint, load_tree, save_tree
 from onepass.config import LearnerConfig
 from onepass.errors import UsageError
-from onepass.learner import Learner, Problem
-from onepass.net import Net, Pool, convolution
-from onepass.seeds import child_seed, generator
+from onepass.learner import SETTLE, Learner, Problem
+from onepass.toy import BATCHES, PROBLEM, SHAPE, toy_batches, toy_net, toy_tasks
 
 Make = Callable[..., Learner]
-SHAPE = (3, 8, 8)
-PROBLEM = Problem(n_classes=6, shape=SHAPE, views="colour", n_tasks=3)
-BATCHES = 12  # in each task: more than the period of anything a method does every few steps
 
 
 class ContractError(AssertionError):
@@ -51,7 +46,7 @@ def failures(
     def make(seed: int = 0, problem: Problem = PROBLEM, **changes: Any) -> Learner:
         known = {entry.name for entry in dataclasses.fields(settings)}
         wanted = {name: value for name, value in {"memory": 20, **changes}.items() if name in known}
-        return cls(_net(seed, problem), problem, dataclasses.replace(settings, **wanted), seed=seed)
+        return cls(toy_net(seed, problem), problem, dataclasses.replace(settings, **wanted), seed=seed)
 
     for promise in only or PROMISES:
         try:
@@ -62,34 +57,13 @@ def failures(
             yield promise, ""
 
 
-def _net(seed: int, problem: Problem) -> Net:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(child_seed(seed, "toy"))
-        body = nn.Sequential(convolution(3, 6), nn.ReLU(), convolution(6, 6, stride=2), nn.ReLU(), Pool())
-        return Net(body, 6, problem.n_classes)
-
-
-def _tasks() -> list[Task]:
-    return [Task(0, (4, 1)), Task(1, (0, 5)), Task(2, (2, 3))]
-
-
-def _batches(task: Task, size: int = 4, n: int = BATCHES) -> Iterator[Batch]:
-    """Images of one colour for each class, with noise."""
-    rng = generator(7, "toy", task.index)
-    colours = torch.tensor([(1, 0, 0), (1, 1, 0), (0, 1, 0), (0, 1, 1), (0, 0, 1), (1, 0, 1)])[:, :, None, None]
-    for _ in range(n):
-        y = torch.tensor(task.classes)[torch.randint(len(task.classes), (size,), generator=rng)]
-        noise = 0.5 * torch.rand(size, *SHAPE, generator=rng)
-        yield Batch(((0.5 * colours[y % 6] + noise) * 255).to(torch.uint8), y)
-
-
 def _learn(learner: Learner, tasks: list[Task], first: int = 0) -> None:
     """Whole tasks; of the first of them only the batches from `first` on (it has begun if that is not 0)."""
     for position, task in enumerate(tasks):
         skip = first if position == 0 else 0
         if not skip:
             learner.begin_task(task)
-        for index, batch in enumerate(_batches(task)):
+        for index, batch in enumerate(toy_batches(task)):
             if index >= skip:
                 learner.observe(batch)
         learner.end_task()
@@ -101,7 +75,7 @@ def _same_seed_same_bits(make: Make) -> None:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(other)  # the global generator must not matter
             learner = make()
-            _learn(learner, _tasks())
+            _learn(learner, toy_tasks())
         prints.append(fingerprint(learner.state_dict()))
     assert prints[0] == prints[1], "two learners with one seed end in different states"
 
@@ -110,17 +84,17 @@ def _another_seed_differs(make: Make) -> None:
     learners = [make(seed) for seed in (0, 1)]
     learners[1].net.load_state_dict(learners[0].net.state_dict())
     for learner in learners:
-        _learn(learner, _tasks())
+        _learn(learner, toy_tasks())
     states = [torch.cat([p.detach().flatten() for p in learner.net.parameters()]) for learner in learners]
     assert not torch.equal(*states), "the seed changes nothing, though views are drawn from it"
 
 
 def _predict_is_pure(make: Make) -> None:
     learner = make()
-    _learn(learner, _tasks()[:2])
+    _learn(learner, toy_tasks()[:2])
     for training in (True, False):
         learner.train(training)
-        images = next(_batches(_tasks()[0])).x
+        images = next(toy_batches(toy_tasks()[0])).x
         before, modes = fingerprint(learner.state_dict()), [module.training for module in learner.modules()]
         chance = torch.get_rng_state()
         given = images.clone()
@@ -134,11 +108,11 @@ def _predict_is_pure(make: Make) -> None:
 
 def _resumes_in_mid_task(make: Make) -> None:
     whole, half = make(), make()
-    tasks, cut = _tasks(), BATCHES // 2 + 1
+    tasks, cut = toy_tasks(), BATCHES // 2 + 1
     _learn(whole, tasks)
     _learn(half, tasks[:1])
     half.begin_task(tasks[1])
-    for batch in list(_batches(tasks[1]))[:cut]:
+    for batch in list(toy_batches(tasks[1]))[:cut]:
         half.observe(batch)
     resumed = _through_a_file(half, make(5))
     assert fingerprint(resumed.state_dict()) == fingerprint(half.state_dict()), "what is loaded is not what was saved"
@@ -146,7 +120,7 @@ def _resumes_in_mid_task(make: Make) -> None:
     assert fingerprint(resumed.state_dict()) == fingerprint(whole.state_dict()), (
         "saved in mid-task, loaded and continued: another end state"
     )
-    images = next(_batches(tasks[0])).x
+    images = next(toy_batches(tasks[0])).x
     assert torch.equal(resumed.predict(images), whole.predict(images)), "a loaded learner predicts otherwise"
 
 
@@ -160,8 +134,8 @@ def _through_a_file(learner: Learner, fresh: Learner) -> Learner:
 
 def _leaves_the_batch_alone(make: Make) -> None:
     learner = make()
-    learner.begin_task(_tasks()[0])
-    for batch in _batches(_tasks()[0]):
+    learner.begin_task(toy_tasks()[0])
+    for batch in toy_batches(toy_tasks()[0]):
         x, y = batch.x.clone(), batch.y.clone()
         learner.observe(batch)
         assert torch.equal(x, batch.x), "observe changed the batch's images"
@@ -172,8 +146,8 @@ def _leaves_the_batch_alone(make: Make) -> None:
 
 def _keeps_no_reference(make: Make) -> None:
     learner = make()
-    learner.begin_task(_tasks()[0])
-    for batch in _batches(_tasks()[0]):
+    learner.begin_task(toy_tasks()[0])
+    for batch in toy_batches(toy_tasks()[0]):
         learner.observe(batch)
         before = fingerprint(learner.state_dict())
         batch.x.zero_()
@@ -183,9 +157,9 @@ def _keeps_no_reference(make: Make) -> None:
 
 def _memory_within_capacity(make: Make) -> None:
     learner = make(memory=7)
-    for task in _tasks():
+    for task in toy_tasks():
         learner.begin_task(task)
-        for batch in _batches(task):
+        for batch in toy_batches(task):
             learner.observe(batch)
             held, capacity = len(learner.memory), learner.memory.capacity
             assert held <= capacity, f"{held} samples in a memory of {capacity}"
@@ -196,8 +170,8 @@ def _memory_within_capacity(make: Make) -> None:
 
 def _finite_loss(make: Make) -> None:
     learner = make()
-    learner.begin_task(_tasks()[0])
-    for batch in _batches(_tasks()[0]):
+    learner.begin_task(toy_tasks()[0])
+    for batch in toy_batches(toy_tasks()[0]):
         loss = learner.observe(batch)
         assert loss.numel() == 1, f"observe returned a loss of shape {tuple(loss.shape)}"
         assert loss.isfinite().all(), f"observe returned a loss of {loss}"
@@ -206,37 +180,37 @@ def _finite_loss(make: Make) -> None:
 
 def _empty_memory(make: Make) -> None:
     learner = make()
-    learner.begin_task(_tasks()[0])
+    learner.begin_task(toy_tasks()[0])
     assert len(learner.memory) == 0, "a new learner's memory is not empty"
-    loss = learner.observe(next(_batches(_tasks()[0])))
+    loss = learner.observe(next(toy_batches(toy_tasks()[0])))
     assert loss.isfinite().all(), f"the first step, with an empty memory, has a loss of {loss}"
     assert all(p.isfinite().all() for p in learner.parameters()), "the first step leaves weights that are no numbers"
 
 
 def _one_sample(make: Make) -> None:
     learner = make()
-    learner.begin_task(_tasks()[0])
-    for batch in _batches(_tasks()[0], size=1):
+    learner.begin_task(toy_tasks()[0])
+    for batch in toy_batches(toy_tasks()[0], size=1):
         assert learner.observe(batch).isfinite().all(), "a batch of one sample has a loss that is no number"
 
 
 def _memory_smaller_than_replay(make: Make) -> None:
     learner = make(memory=3, replay=10)
-    _learn(learner, _tasks())
-    assert learner.predict(next(_batches(_tasks()[0])).x).shape == (4,), "predict returns not one class per image"
+    _learn(learner, toy_tasks())
+    assert learner.predict(next(toy_batches(toy_tasks()[0])).x).shape == (4,), "predict returns not one class per image"
 
 
 def _grows(make: Make) -> None:
     learner = make()
-    _learn(learner, _tasks())
-    images = torch.cat([batch.x for task in _tasks() for batch in _batches(task)])
+    _learn(learner, toy_tasks())
+    images = torch.cat([batch.x for task in toy_tasks() for batch in toy_batches(task)])
     rows, known = learner.net.head.weight.detach().clone(), learner.predict(images)
     learner.grow(8)
     assert torch.equal(learner.net.head.weight.detach()[:6], rows), "growing changed the rows of known classes"
     assert torch.equal(learner.predict(images), known), "growing changed predictions"
     task = Task(3, (7, 6))
     learner.begin_task(task)
-    for batch in _batches(_tasks()[0]):
+    for batch in toy_batches(toy_tasks()[0]):
         learner.observe(Batch(batch.x, torch.where(batch.y == 4, 7, 6)))
     learner.end_task()
     assert fingerprint(_through_a_file(learner, make(5)).state_dict()) == fingerprint(learner.state_dict()), (
@@ -246,17 +220,17 @@ def _grows(make: Make) -> None:
 
 def _predicts_seen_classes(make: Make) -> None:
     learner = make()
-    images = torch.cat([batch.x for task in _tasks() for batch in _batches(task)])
-    for index, task in enumerate(_tasks()):
+    images = torch.cat([batch.x for task in toy_tasks() for batch in toy_batches(task)])
+    for index, task in enumerate(toy_tasks()):
         _learn(learner, [task])
-        seen = {c for earlier in _tasks()[: index + 1] for c in earlier.classes}
+        seen = {c for earlier in toy_tasks()[: index + 1] for c in earlier.classes}
         assert set(learner.predict(images).tolist()) <= seen, "predict returned a class that has not been seen"
 
 
 def _refuses_bad_input(make: Make) -> None:
     learner = make()
-    learner.begin_task(_tasks()[0])
-    good = next(_batches(_tasks()[0]))
+    learner.begin_task(toy_tasks()[0])
+    good = next(toy_batches(toy_tasks()[0]))
     learner.observe(good)
     before = fingerprint(learner.state_dict())
     bad = {
@@ -275,14 +249,43 @@ def _refuses_bad_input(make: Make) -> None:
             raise AssertionError(f"{what} was accepted")
 
 
+def _class_lost(make: Make) -> None:
+    learner = make()
+    tasks = toy_tasks()
+    _learn(learner, tasks[:2])
+    memory = learner.memory
+    labels = memory.field("y")[: len(memory)]
+    lost, kept = ((labels == 4) == wanted for wanted in (True, False))
+    if lost.any() and kept.any():
+        memory.write(lost.nonzero().flatten(), memory.read(kept.nonzero()[0].expand(int(lost.sum()))))
+    _learn(learner, tasks[2:])
+    assert all(p.isfinite().all() for p in learner.parameters()), "weights are no numbers"
+    predicted = learner.predict(torch.cat([batch.x for batch in toy_batches(tasks[2])]))
+    assert set(predicted.tolist()) <= learner.seen, "predict returned a class that has not been seen"
+
+
+def _without_boundaries(make: Make) -> None:
+    learner = make()
+    for index, task in enumerate(toy_tasks()):
+        for batch in toy_batches(task, n=SETTLE + 5):
+            loss = learner.observe(batch)
+            assert loss.isfinite().all(), f"on a stream without boundaries, a loss of {loss}"
+        begun = -1 if learner.task is None else learner.task.index
+        assert begun == index, f"classes never seen began task {begun}; it is number {index}"
+    first, *_, last = toy_tasks()
+    old, new = next(toy_batches(first)), next(toy_batches(last))
+    mixed = Batch(torch.cat([old.x, new.x]), torch.cat([old.y, new.y]))
+    assert learner.observe(mixed).isfinite().all(), "old classes among the new ones: a loss that is no number"
+
+
 def _learns(make: Make) -> None:
     learner = make()
-    task = _tasks()[0]
+    task = toy_tasks()[0]
     learner.begin_task(task)
-    for batch in _batches(task, n=60):
+    for batch in toy_batches(task, n=60):
         learner.observe(batch)
     learner.end_task()
-    hits = torch.cat([learner.predict(batch.x) == batch.y for batch in _batches(task, n=20)])
+    hits = torch.cat([learner.predict(batch.x) == batch.y for batch in toy_batches(task, n=20)])
     assert hits.float().mean() > 0.75, f"{hits.float().mean():.0%} right on two classes that differ plainly"
 
 
@@ -299,6 +302,8 @@ PROMISES: dict[str, Callable[[Make], None]] = {
     "one-sample batch": _one_sample,
     "memory smaller than the replay batch": _memory_smaller_than_replay,
     "grows to more classes": _grows,
+    "a class that the memory has lost": _class_lost,
+    "streams without boundaries": _without_boundaries,
     "predicts seen classes only": _predicts_seen_classes,
     "bad input is refused and changes nothing": _refuses_bad_input,
     "learns": _learns,

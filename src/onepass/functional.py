@@ -29,6 +29,17 @@ def frozen_batchnorm(net: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
+def evaluating(net: nn.Module) -> Iterator[None]:
+    """Passes inside normalise by the running statistics, and leave them alone."""
+    training = net.training
+    net.eval()
+    try:
+        yield
+    finally:
+        net.train(training)
+
+
+@contextmanager
 def virtual_step(net: nn.Module, lr: float) -> Iterator[None]:
     """Inside, the weights are those after a plain step along the gradients they hold; then the old ones again."""
     grads = {p: p.grad for p in net.parameters() if p.grad is not None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -289,7 +290,7 @@ class Learner(nn.Module):
         self.arrived = state["arrived"]
         self.rng.set_state(state["rng"].cpu())
         for name, optimizer in self.optimizers():
-            optimizer.load_state_dict(state["optimizers"][name])
+            optimizer.load_state_dict(copy.deepcopy(state["optimizers"][name]))  # else Adam would write into them
         self._index()
 
     def optimizers(self) -> list[tuple[str, torch.optim.Optimizer]]:

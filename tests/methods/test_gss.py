@@ -250,6 +250,35 @@ def test_slots_of_score_minus_one_are_never_taken() -> None:
     assert replaced(learner, before, new) == {}
 
 
+def test_every_sample_that_gets_in_brings_its_own_score() -> None:
+    learner, entered = two_classes(memory=6), 0
+    old = Batch(some_images(6), torch.zeros(6, dtype=torch.int64))
+    new = Batch(some_images(4, seed=1), torch.ones(4, dtype=torch.int64))
+    expected = similarities(learner, new, old, [range(6)])
+    assert min(abs(a - b) for a, b in combinations(expected, 2)) > 1e-3
+    for _ in range(5):
+        store(learner, old, 1.0)
+        before = rows(learner)
+        learner.remember(new)
+        found = replaced(learner, before, new)
+        entered += len(found)
+        for slot, row in found.items():
+            assert scores_of(learner)[slot] == pytest.approx(expected[row], abs=2e-5)
+    assert entered > 5
+
+
+def test_the_chance_of_a_slot_goes_by_its_own_score() -> None:
+    """Both slots are up: the one of score 1 is taken, the one of score -1 is not."""
+    learner = two_classes(memory=2)
+    old, new = opposed(2)
+    for scores, taken in (([1.0, -1.0], 0), ([-1.0, 1.0], 1)):
+        for _ in range(3):
+            store(learner, old, scores)
+            before = rows(learner)
+            learner.remember(new)
+            assert set(replaced(learner, before, new)) == {taken}
+
+
 @pytest.mark.parametrize("ratio", [3.0, 1 / 3])
 def test_the_chance_of_a_replacement_is_the_share_of_the_stored_score(ratio: float) -> None:
     learner = two_classes(memory=5)

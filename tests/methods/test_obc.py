@@ -137,6 +137,8 @@ def test_the_network_is_that_of_er_bit_for_bit(forward: str, combine: str) -> No
             batch = some_batch(5, task.classes, 10 * task.index + seed)
             assert torch.equal(learner.observe(batch), er.observe(batch))
             assert_same_bits(copied(learner.net), copied(er.net))
+            ours, theirs = ({n: p.grad for n, p in each.net.named_parameters()} for each in (learner, er))
+            assert_same_bits(ours, theirs)  # looking at features leaves no gradient behind
             for name in ("x", "y"):
                 stored = [each.memory.field(name)[: len(each.memory)] for each in (learner, er)]
                 assert torch.equal(*stored)

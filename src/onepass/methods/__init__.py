@@ -53,7 +53,7 @@ METHODS: dict[str, Method] = {
         "GSS",
         "NeurIPS 2019",
         "keep samples whose gradients point away from the memory's",
-        1.9,
+        2.0,
         "a score per slot; ten gradients at a time",
     ),
     "mir": Method(

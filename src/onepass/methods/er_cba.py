@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -28,7 +26,7 @@ class ERCBAConfig(ERConfig):
 
 
 class ERCBA(ER):
-    """In training a small network w of the predicted probabilities shifts the logits, and so takes up the stream's bias;
+    """In training a small network w of the predicted probabilities shifts the logits and takes up the stream's bias;
     prediction goes without it. It learns to make a step with it leave a head that is right on the memory without it.
 
     inner: L = mean of CE(l + w(softmax(l))) over new and replayed samples, w fixed
@@ -113,6 +111,3 @@ class ERCBA(ER):
             for name in ("exp_avg", "exp_avg_sq"):
                 missing = [part for new, old in zip(p.shape, state[name].shape, strict=True) for part in (new - old, 0)]
                 state[name] = F.pad(state[name], missing[::-1])
-
-    def set_extra_state(self, state: dict[str, Any]) -> None:
-        super().set_extra_state(copy.deepcopy(state))  # Adam takes the tensors themselves, and writes into them

@@ -11,6 +11,7 @@ from torch.func import functional_call, grad, vmap
 
 from onepass.batch import Batch
 from onepass.config import option
+from onepass.functional import evaluating
 from onepass.methods.er import ER, ERConfig
 from onepass.views import decode
 
@@ -38,15 +39,11 @@ class GSS(ER):
         self.memory.add_field("score", (), torch.float32)
 
     def remember(self, batch: Batch) -> None:
-        training = self.net.training
-        self.net.eval()  # a single image has no statistics of its own to be normalised by
-        try:
+        with evaluating(self.net):  # a single image has no statistics of its own to be normalised by
             if len(self.memory) < self.memory.capacity:
                 self.fill(batch)
             else:
                 self.replace(batch)
-        finally:
-            self.net.train(training)
 
     def fill(self, batch: Batch) -> None:
         """As many samples as there is room for, the others are let go."""
@@ -61,7 +58,7 @@ class GSS(ER):
         own = self.direction(decode(batch.x), batch.y)
         references = []
         for reference in self.directions():
-            if not own @ reference < 0:  # one cosine of at least 0 decides that the largest is: no need for the others
+            if not own @ reference < 0:  # one cosine that is not negative decides: the others are not needed
                 return
             references.append(reference)
         scores = self.memory.field("score").cpu()
@@ -104,6 +101,5 @@ class GSS(ER):
             cosines: Tensor = torch.stack(products).sum(0) / (lengths * length).clamp(min=1e-8)
             return cosines.amax()
 
-        # On a CPU as quick as a loop over samples, on a GPU much quicker.
         score: Tensor = vmap(largest, chunk_size=PARALLEL)(decode(batch.x), batch.y)
         return score
