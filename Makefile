@@ -2,12 +2,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint types unit bench docs clean
+.PHONY: demo test lint types unit system bench docs clean
 
 demo: .venv/ready
 	$(BIN)/onepass compare finetune er er-fsl --stream digits --memory 100 --runs 5 --out onepass-runs/demo
 
-test: lint types unit
+test: lint types unit system
 
 lint: .venv/ready-test
 	$(BIN)/ruff check .
@@ -17,7 +17,10 @@ types: .venv/ready-test
 	$(BIN)/mypy
 
 unit: .venv/ready-test
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 -m 'not system'
+
+system: .venv/ready-test
+	$(BIN)/pytest -n 2 -m system
 
 bench: .venv/ready
 	$(BIN)/python benchmarks/step.py

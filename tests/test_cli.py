@@ -203,6 +203,7 @@ def test_check_judges_a_learner_of_ones_own(tmp_path: Path) -> None:
     assert "broken  learns" in bad.stdout
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_ctrl_c_saves_says_how_to_go_on_and_the_same_command_does(jobs: str, tmp_path: Path) -> None:
     words = [*ONEPASS, "run", "er", "--batch", "20", "--runs", "2", "--jobs", jobs, "--out", str(tmp_path)]

@@ -193,6 +193,7 @@ def two_runs(out: Path) -> list[str]:
     return [sys.executable, "-m", "onepass.cli", "run", "er", *options.split()]
 
 
+@pytest.mark.system
 def test_a_killed_worker_is_named_and_its_run_continues(tmp_path: Path) -> None:
     command = two_runs(tmp_path)
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
@@ -211,6 +212,7 @@ def test_a_killed_worker_is_named_and_its_run_continues(tmp_path: Path) -> None:
     assert subprocess.run([*command, "--jobs", "1"], capture_output=True, timeout=120).returncode == 0
 
 
+@pytest.mark.system
 def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     command = two_runs(tmp_path)
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
