@@ -17,7 +17,6 @@ from onepass.config import ReplayConfig
 from onepass.methods import METHODS, method_class
 from onepass.results import RunConfig
 
-
 pytestmark = pytest.mark.system
 
 

@@ -22,6 +22,7 @@ COLUMNS: dict[str, tuple[str, Callable[[metrics.Matrix], float | None]]] = {
     "forgetting": ("forgetting %", metrics.forgetting),
     "learning_accuracy": ("just after learning %", metrics.learning_accuracy),
 }
+CROWD = 8  # methods up to which a picture has room for their intervals
 NOTE = "mean ± 95 % Student-t interval over runs; forgetting as in Chaudhry et al. 2018"
 
 
@@ -76,7 +77,7 @@ def caption(results: Sequence[Result]) -> str:
     config = results[0].config
     sizes = sorted({getattr(result.config.settings, "memory", 0) for result in results} - {0})
     memory = f", memory {'/'.join(map(str, sizes))}" if sizes else ""
-    return f"{config.stream_label}, {len(results[0].accuracy_matrix)} tasks, {config.net}{memory}"
+    return f"{config.stream_label}, {max(len(result.accuracy_matrix) for result in results)} tasks, {config.net}{memory}"
 
 
 def markdown(results: Sequence[Result]) -> str:
@@ -100,27 +101,46 @@ def table(results: Sequence[Result]) -> Table:
 
 
 def picture(results: Sequence[Result], path: Path) -> None:
-    """Accuracy on the tasks learned so far, after each task, with its 95 % interval."""
+    """Accuracy on the tasks learned so far, after each task, with its 95 % interval where few methods leave room."""
+    from matplotlib import colormaps
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7, 4.2), dpi=150, layout="constrained")
+    groups = by_method(results)
+    crowded = len(groups) > CROWD
+    figure = Figure(figsize=(8.5, 5.2) if crowded else (7, 4.2), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    for method, group in by_method(results).items():
+    curves = {}
+    for method, group in groups.items():
         after = zip(*(metrics.average_accuracies(result.accuracy_matrix) for result in group), strict=True)
-        points = [summarise(values) for values in after]
-        tasks = range(1, len(points) + 1)
+        curves[method] = [summarise(values) for values in after]
+    n_tasks = max(len(points) for points in curves.values())
+    colours = colormaps["tab20"].colors if crowded else colormaps["tab10"].colors  # type: ignore[attr-defined]
+    for number, method in enumerate(sorted(curves, key=lambda name: -curves[name][-1].mean) if crowded else curves):
+        points, colour = curves[method], colours[number % len(colours)]
         means = [100 * point.mean for point in points]
-        axes.plot(tasks, means, marker="o", label=f"{title(method)}  {means[-1]:.1f}")
-        spread = [100 * (point.interval or 0) for point in points]
-        low, high = zip(*((m - s, m + s) for m, s in zip(means, spread, strict=True)), strict=True)
-        axes.fill_between(tasks, low, high, alpha=0.15, linewidth=0)
-    axes.set(xlabel="tasks learned", ylabel="accuracy on all of them so far, %", ylim=(0, 102), xticks=list(tasks))
-    axes.set_title(f"{caption(results)}; n = {len(group)}, 95 % intervals", fontsize="medium", loc="left")
+        label = f"{title(method)}  {means[-1]:.1f}"
+        if len(points) == 1 < n_tasks:  # all classes at once: nothing is learned after anything
+            axes.axhline(means[0], linestyle="--", linewidth=1, color=colour, label=label)
+            continue
+        tasks = range(1, len(points) + 1)
+        axes.plot(tasks, means, marker="o", markersize=4 if crowded else 6, color=colour, label=label)
+        if not crowded:
+            spread = [100 * (point.interval or 0) for point in points]
+            low, high = zip(*((m - s, m + s) for m, s in zip(means, spread, strict=True)), strict=True)
+            axes.fill_between(tasks, low, high, alpha=0.15, linewidth=0, color=colour)
+    axes.set(xlabel="tasks learned", ylabel="accuracy on all of them so far, %", ylim=(0, 102))
+    axes.set_xticks(range(1, n_tasks + 1))
+    counts = "/".join(map(str, sorted({len(group) for group in groups.values()})))
+    bands = "" if crowded else ", 95 % intervals"
+    axes.set_title(f"{caption(results)}; n = {counts}{bands}", fontsize="medium", loc="left")
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="lower left", title="after the last task")
+    place: dict[str, Any] = {"loc": "lower left"}
+    if crowded:
+        place = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "fontsize": "small"}
+    axes.legend(frameon=False, title="after the last task", **place)
     image = io.BytesIO()
     figure.savefig(image, format="png")
 

@@ -82,7 +82,7 @@ def shapley(distances: Sequence[float], same: Sequence[bool], k: int) -> list[fl
 
 
 def recursion(distances: Sequence[float], same: Sequence[bool], k: int) -> list[float]:
-    """The same by the card's recursion from the farthest to the nearest; quick enough to enumerate with."""
+    """The same by the published recursion from the farthest to the nearest; quick enough to enumerate with."""
     order, n = sorted(range(len(distances)), key=lambda c: distances[c]), len(distances)
     values = [0.0] * n
     values[order[-1]] = same[order[-1]] * min(k, n) / (n * k)

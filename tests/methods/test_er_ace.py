@@ -1,6 +1,6 @@
 """ER-ACE: new samples compete among the classes of their own batch, replayed ones among all that were seen.
 
-Letters in brackets are those of the method card's own list of tests.
+Letters in brackets name the properties that were asked of the method.
 """
 
 from __future__ import annotations

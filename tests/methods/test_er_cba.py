@@ -1,6 +1,6 @@
 """ER-CBA: in training an adaptor adds to the logits; it learns, by a virtual step of the head, what to take off them.
 
-Letters in brackets are those of the method card's own list of tests.
+Letters in brackets name the properties that were asked of the method.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """ER-DVC: two views that agree, and a replay of those whose last-layer gradient the next step would enlarge most.
 
-Letters in brackets are those of the method card's own list of tests.
+Letters in brackets name the properties that were asked of the method.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """ER-FSL: new samples in the task's own columns S, replay and prediction in the columns A used so far (eq. 5 to 11).
 
-Numbers in brackets are those of the method card's own list of tests.
+Numbers in brackets name the properties that were asked of the method.
 """
 
 from __future__ import annotations

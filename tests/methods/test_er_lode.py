@@ -1,6 +1,6 @@
 """ER-LODE: the loss of a new sample is split into "which group" and "which class of it", and the first counts less.
 
-Letters in brackets are those of the method card's own list of tests.
+Letters in brackets name the properties that were asked of the method.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """OBC: ER trains the features; a second head, trained on memory alone, predicts.
 
-Letters in brackets are those of the method card's own list of tests.
+Letters in brackets name the properties that were asked of the method.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """OCM: contrasts over sixteen turned copies of new and of replayed images, and a frozen network of the task before.
 
-Letters in brackets are those of the method card's own list of tests.
+Letters in brackets name the properties that were asked of the method.
 """
 
 from __future__ import annotations

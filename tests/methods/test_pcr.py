@@ -1,6 +1,6 @@
 """PCR: every sample against the proxies of the samples beside it, by cosine.
 
-Letters in brackets are those of the method card's own list of tests.
+Letters in brackets name the properties that were asked of the method.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """SCR: a contrastive loss over new and replayed views, and the nearest mean of what the memory holds.
 
-Letters in brackets are those of the method card's own list of tests.
+Letters in brackets name the properties that were asked of the method.
 """
 
 from __future__ import annotations
