@@ -171,6 +171,28 @@ def test_an_out_folder_that_cannot_be_written_is_named(tmp_path: Path, capsys: p
     assert "cannot write" in capsys.readouterr().err
 
 
+def test_a_method_is_explained_with_its_equation_needs_and_presets(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["methods", "der++"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("DER++ (derpp), NeurIPS 2020\n\nThe memory keeps with each sample the logits")
+    for part in ("alpha MSE(", "logits per slot beyond", "boundaries  not needed", "0.2, 0.1 on cifar100", "1.5 times"):
+        assert part in shown
+    assert main(["methods", "ocm", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["settings"]["scale"]["presets"] == {"cifar100": 1.0, "mini-imagenet": 1.0}
+    assert facts["boundaries"]
+    assert main(["methods", "der"]) == 2
+    assert "'der' means two methods" in capsys.readouterr().err
+
+
+def test_help_names_defaults_where_they_differ_and_presets(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["compare", "scr", "pcr", "er-lode", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "(default: scr 0.1, pcr 0.09)" in shown
+    assert "(default: 0.1, 0.05 on cifar100, 0.05 on mini-imagenet)" in shown
+
+
 def test_a_methods_help_shows_its_settings_and_no_others(capsys: pytest.CaptureFixture[str]) -> None:
     shown = {}
     for method in METHODS:

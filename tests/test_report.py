@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 from onepass import report, store
+from onepass.methods import METHODS
 from onepass.metrics import Summary
 from onepass.results import Result, RunConfig
 
@@ -85,11 +86,35 @@ def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two_methods: list[Resu
 def test_printed_and_measured_stand_side_by_side(docs: ModuleType) -> None:
     lines = docs.reproduction("runs").splitlines()
     assert lines[2] == (
-        "| FINE-TUNE | 16.6 ± 1.4 | 45.0 ± 63.5 | 2 | 70.0 ± 127.1 | "
+        "| FINE-TUNE | 16.6 ± 1.4 | 2 | 45.0 ± 63.5 | 2 | 2 | 70.0 ± 127.1 | "
         "`onepass run finetune --stream cifar10 --net slim-resnet18 --fraction 0.2` |"
     )
-    assert lines[3].startswith("| ER | 43.2 ± 5.6 | 60.0 ± n/a | 1 | 40.0 ± n/a | `onepass run er --stream cifar10")
+    assert lines[3].startswith(
+        "| ER | 43.2 ± 5.6 | 1 | 60.0 ± n/a | 1 | 1 | 40.0 ± n/a | `onepass run er --stream cifar10"
+    )
     assert "--memory 1000 --fraction 0.2`" in lines[3]
+
+
+def test_a_methods_page_shows_what_was_run_and_says_if_nothing_was(docs: ModuleType, tmp_path: Path) -> None:
+    assert docs.figures("er") == "Not run yet."
+    one = result("er", 0, [[0.9], [0.5, 0.7]], memory=1000)
+    store.save_result(store.folder(tmp_path / "results" / "cifar10-fifth", one.config), one)
+    command = "onepass run er --stream cifar10 --net slim-resnet18 --memory 1000 --fraction 0.2"
+    assert docs.figures("er").splitlines()[-1] == f"| `{command}` | 43.2 ± 5.6 | 60.0 ± n/a | 1 |"
+    assert docs.figures("finetune") == "Not run yet."
+
+
+def test_costs_stand_beside_each_other(docs: ModuleType, tmp_path: Path) -> None:
+    assert docs.cost("cost.json") == "Not measured yet."
+    (tmp_path / "cost.json").write_text('{"mir": {"flops": 2.0, "time": 1.5, "er_ms": 1.0, "ms": 1.5}}')
+    assert docs.cost("cost.json").splitlines()[2] == "| MIR | 2.00 | 1.50 | 0.75 |"
+
+
+def test_rows_without_tasks_and_many_methods_fit_into_one_picture(tmp_path: Path) -> None:
+    results = [result(name, 0, [[0.5]] if name.startswith("iid") else [[0.9], [0.1, 0.7]]) for name in METHODS]
+    assert report.caption(results[1:]).startswith("cifar10, 2 tasks")
+    report.picture(results, tmp_path / "all.png")
+    assert (tmp_path / "all.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_readings_of_the_protocol_are_told_apart(docs: ModuleType, tmp_path: Path) -> None:

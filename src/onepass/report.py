@@ -77,7 +77,8 @@ def caption(results: Sequence[Result]) -> str:
     config = results[0].config
     sizes = sorted({getattr(result.config.settings, "memory", 0) for result in results} - {0})
     memory = f", memory {'/'.join(map(str, sizes))}" if sizes else ""
-    return f"{config.stream_label}, {max(len(result.accuracy_matrix) for result in results)} tasks, {config.net}{memory}"
+    n_tasks = max(len(result.accuracy_matrix) for result in results)
+    return f"{config.stream_label}, {n_tasks} tasks, {config.net}{memory}"
 
 
 def markdown(results: Sequence[Result]) -> str:
