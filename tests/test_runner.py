@@ -262,6 +262,6 @@ def test_without_boundaries_er_fsl_takes_a_subspace_for_each_task_that_arrives()
 @pytest.mark.parametrize("scenario", ["task-free", "iid", "iid++", "i-blurry-50-10"])
 def test_every_method_runs_in_every_scenario(scenario: str) -> None:
     for method in onepass.METHODS:
-        config = RunConfig(method, batch=100, scenario=scenario)
+        config = RunConfig(method, fraction=0.1, scenario=scenario)
         result = run(config)
         assert all(0 <= value <= 1 for row in result.accuracy_matrix for value in row), method
