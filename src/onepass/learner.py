@@ -115,8 +115,7 @@ class Learner(nn.Module):
 
                 def predict(images: Tensor) -> Tensor:
                     check_images(images, self.problem.shape)
-                    size = max(1, min(CHUNK, CHUNK * 32 * 32 // math.prod(images.shape[2:])))
-                    chunks = [score(decode(chunk.to(self.device))) for chunk in images.split(size)]
+                    chunks = [score(decode(chunk.to(self.device))) for chunk in images.split(self.chunk)]
                     scores = torch.cat(chunks).index_select(1, self.columns)
                     return self.columns[scores.argmax(dim=1)]
 
@@ -158,6 +157,11 @@ class Learner(nn.Module):
     @property
     def device(self) -> torch.device:
         return self.net.head.weight.device
+
+    @property
+    def chunk(self) -> int:
+        """Images to pass at once where no gradient is needed."""
+        return max(1, min(CHUNK, CHUNK * 32 * 32 // math.prod(self.problem.shape[1:])))
 
     def step(self, loss: Tensor, optimizer: torch.optim.Optimizer | None = None) -> Tensor:
         """Descend once, by the learner's optimizer or by another."""

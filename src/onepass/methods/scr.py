@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 
 from onepass.batch import Batch
 from onepass.config import ReplayConfig, option
-from onepass.learner import CHUNK, Learner
+from onepass.learner import Learner
 from onepass.losses import supcon
 from onepass.net import linear
 from onepass.views import decode
@@ -63,8 +62,7 @@ class SCR(Learner):
         n = self.problem.n_classes
         sums = torch.zeros(n, self.net.head.in_features, device=self.device)
         absent = torch.full((n,), -torch.inf, device=self.device)
-        size = max(1, min(CHUNK, CHUNK * 32 * 32 // math.prod(self.problem.shape[1:])))
-        for slots in torch.arange(len(self.memory)).split(size):
+        for slots in torch.arange(len(self.memory)).split(self.chunk):
             stored = self.memory.read(slots)
             features = F.normalize(self.net.features(decode(stored.x)))
             sums += F.one_hot(stored.y, n).to(features).T @ features
