@@ -22,6 +22,7 @@ COLUMNS: dict[str, tuple[str, Callable[[metrics.Matrix], float | None]]] = {
     "forgetting": ("forgetting %", metrics.forgetting),
     "learning_accuracy": ("just after learning %", metrics.learning_accuracy),
 }
+BANDED = 3  # runs from which an interval tells more than the runs themselves
 CROWD = 8  # methods up to which a picture has room for their intervals
 NOTE = "mean ± 95 % Student-t interval over runs; forgetting as in Chaudhry et al. 2018"
 
@@ -127,14 +128,19 @@ def picture(results: Sequence[Result], path: Path) -> None:
             continue
         tasks = range(1, len(points) + 1)
         axes.plot(tasks, means, marker="o", markersize=4 if crowded else 6, color=colour, label=label)
-        if not crowded:
+        if len(groups[method]) < BANDED and not crowded:
+            for result in groups[method]:
+                single = [100 * value for value in metrics.average_accuracies(result.accuracy_matrix)]
+                axes.plot(tasks, single, linewidth=0.8, alpha=0.5, color=colour)
+        elif not crowded:
             spread = [100 * (point.interval or 0) for point in points]
             low, high = zip(*((m - s, m + s) for m, s in zip(means, spread, strict=True)), strict=True)
             axes.fill_between(tasks, low, high, alpha=0.15, linewidth=0, color=colour)
     axes.set(xlabel="tasks learned", ylabel="accuracy on all of them so far, %", ylim=(0, 102))
     axes.set_xticks(range(1, n_tasks + 1))
     counts = "/".join(map(str, sorted({len(group) for group in groups.values()})))
-    bands = "" if crowded else ", 95 % intervals"
+    banded = not crowded and all(len(group) >= BANDED for group in groups.values())
+    bands = ", 95 % intervals" if banded else "" if crowded else ", each run thin"
     axes.set_title(f"{caption(results)}; n = {counts}{bands}", fontsize="medium", loc="left")
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
