@@ -6,18 +6,18 @@ Letters in brackets name the properties that were asked of the method.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from helpers import (
     assert_close,
     assert_same_bits,
     copied,
+    everything,
     make,
     normed_net,
     observe_all,
@@ -27,6 +27,7 @@ from helpers import (
     some_batch,
     some_images,
 )
+from method_helpers import inputs_of, into_second_task
 from onepass.batch import Batch, Task
 from onepass.errors import Diverged
 from onepass.methods.er import ER
@@ -39,29 +40,11 @@ SEEN = (0, 1, 4, 5)
 
 
 def obc(net: Net | None = None, **settings: Any) -> OBC:
-    learner = make(OBC, plain_net(D, C) if net is None else net, **{"memory": 40, **settings})
-    assert isinstance(learner, OBC)
-    return learner
+    return make(OBC, plain_net(D, C) if net is None else net, **{"memory": 40, **settings})
 
 
 def in_second_task(net: Net | None = None, **settings: Any) -> OBC:
-    learner = obc(net, **settings)
-    learner.begin_task(Task(0, OLD))
-    observe_all(learner, [some_batch(6, OLD, seed) for seed in (70, 71)])
-    learner.end_task()
-    learner.begin_task(Task(1, NEW))
-    return learner
-
-
-@contextmanager
-def inputs_of(module: nn.Module) -> Iterator[list[Tensor]]:
-    """What goes into a module, pass by pass."""
-    found: list[Tensor] = []
-    handle = module.register_forward_pre_hook(lambda _, given: found.append(given[0].detach().clone()))
-    try:
-        yield found
-    finally:
-        handle.remove()
+    return into_second_task(obc(net, **settings), OLD, NEW)
 
 
 def corrected_by_hand(
@@ -81,9 +64,7 @@ def corrected_by_hand(
 
 
 def er_beside(learner: OBC, net: Net, **settings: Any) -> ER:
-    er = make(ER, net, **{"memory": 40, **settings})
-    assert isinstance(er, ER)
-    return er
+    return make(ER, net, **{"memory": 40, **settings})
 
 
 # Two heads.
@@ -195,7 +176,7 @@ def test_the_memory_is_drawn_from_afresh_and_before_the_batch_is_stored(views: s
     learner = in_second_task(normed_net(D, C), views=views, replay=4, correct=3, smoothing=0.3, lr=0.2)
     times, elsewhere, changed = (1 if views == "none" else 2), 0, 0
     for seed in range(6):
-        stored = learner.memory.read(torch.arange(len(learner.memory)))
+        stored = everything(learner)
         slot = {image.numpy().tobytes(): i for i, image in enumerate(stored.x)}
         head = copied(learner.corrected)
         with inputs_of(learner.net.body) as passes:
