@@ -21,6 +21,7 @@ from helpers import (
     assert_same_bits,
     copied,
     gradients,
+    labelled,
     make,
     no_replay,
     normed_net,
@@ -31,6 +32,7 @@ from helpers import (
     some_images,
     state_of,
 )
+from method_helpers import descend, learn, task_batches
 from onepass.batch import Batch, Task
 from onepass.errors import Diverged
 from onepass.learner import SETTLE
@@ -44,21 +46,7 @@ N, D, HIDDEN = 7, 6, 3
 
 
 def cba(net: Net | None = None, **settings: Any) -> ERCBA:
-    learner = make(ERCBA, plain_net(D, N) if net is None else net, **{"hidden": HIDDEN, **settings})
-    assert isinstance(learner, ERCBA)
-    return learner
-
-
-def labelled(labels: Sequence[int], seed: int = 0) -> Batch:
-    return Batch(some_images(len(labels), seed=seed), torch.tensor(labels))
-
-
-def learn(learner: ERCBA, tasks: Sequence[Task], n: int = 4) -> ERCBA:
-    for task in tasks:
-        learner.begin_task(task)
-        observe_all(learner, [some_batch(5, task.classes, seed=100 * task.index + i) for i in range(n)])
-        learner.end_task()
-    return learner
+    return make(ERCBA, plain_net(D, N) if net is None else net, **{"hidden": HIDDEN, **settings})
 
 
 def in_second_task(net: Net | None = None, **settings: Any) -> ERCBA:
@@ -343,9 +331,7 @@ def test_after_the_outer_step_the_inner_one_is_a_plain_step_with_the_new_adaptor
     assert not torch.equal(weights(learner)[2], before[2])
     loss = inner(twin, weights(learner), (batch, watched.drawn[0]), SEEN, combine)
     torch.testing.assert_close(returned, loss.detach())
-    parameters = list(twin.parameters())
-    for parameter, slope in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
-        parameter.data -= 0.3 * slope
+    descend(twin.parameters(), loss, 0.3)
     assert_close(copied(learner.net), copied(twin), rtol=1e-4, atol=1e-6)
 
 
@@ -411,8 +397,7 @@ def test_with_an_adaptor_that_says_nothing_and_stays_so_it_is_er(combine: str) -
     for task in TASKS:
         for learner in (ours, theirs):
             learner.begin_task(task)
-        for i in range(6):
-            batch = some_batch(5, task.classes, seed=100 * task.index + i)
+        for batch in task_batches(task, 6):
             torch.testing.assert_close(*(learner.observe(batch) for learner in (ours, theirs)), rtol=1e-4, atol=1e-6)
     assert_close(copied(ours.net), copied(theirs.net), rtol=1e-3, atol=1e-5)
 
