@@ -22,6 +22,7 @@ from helpers import (
     cloned,
     copied,
     everything,
+    labelled,
     make,
     no_replay,
     normed_net,
@@ -297,7 +298,7 @@ def test_the_first_task_contrasts_new_images_at_full_scale_and_learns_their_labe
 @pytest.mark.usefixtures("known_view")
 def test_several_samples_of_a_class_are_positives_of_each_other_under_the_same_operator_alone() -> None:
     learner = in_first_task()
-    batch = Batch(some_images(3, seed=4), torch.tensor([4, 1, 4]))
+    batch = labelled([4, 1, 4], seed=4)
     nearest(learner.loss(batch, no_replay(learner)), first_losses(learner, learner.net, batch))
 
 
@@ -364,7 +365,7 @@ def test_a_step_of_the_first_task_does_not_depend_on_what_is_stored() -> None:
 @pytest.mark.parametrize(("temperature", "scale"), [(0.07, 0.5), (0.5, 1.0)])
 def test_a_later_task_contrasts_new_and_replayed_images_and_distils(temperature: float, scale: float) -> None:
     learner = in_second_task(temperature=temperature, scale=scale)
-    batch, replay = some_batch(1, NEW, seed=3), Batch(some_images(2, seed=4), torch.tensor([4, 0]))
+    batch, replay = some_batch(1, NEW, seed=3), labelled([4, 0], seed=4)
     candidates = later_losses(learner, learner.net, batch, replay, scale, temperature)
     loss = learner.loss(batch, replay)
     found = nearest(loss, candidates)
@@ -375,8 +376,8 @@ def test_a_later_task_contrasts_new_and_replayed_images_and_distils(temperature:
 @pytest.mark.usefixtures("known_view")
 def test_replayed_samples_of_one_class_are_positives_of_each_other_under_the_same_operator_alone() -> None:
     learner = in_second_task()
-    batch = Batch(some_images(2, seed=3), torch.tensor([5, 5]))
-    replay = Batch(some_images(3, seed=4), torch.tensor([4, 1, 4]))
+    batch = labelled([5, 5], seed=3)
+    replay = labelled([4, 1, 4], seed=4)
     nearest(learner.loss(batch, replay), later_losses(learner, learner.net, batch, replay))
 
 
@@ -440,7 +441,7 @@ def test_new_samples_reach_the_head_through_the_memory_alone() -> None:
     """The cross-entropy of later tasks is of replayed samples: other new labels, the same head after the step."""
     learners = [in_second_task() for _ in range(2)]
     for learner, labels in zip(learners, ([0, 5, 0], [0, 5, 5]), strict=True):
-        learner.observe(Batch(some_images(3, seed=3), torch.tensor(labels)))
+        learner.observe(labelled(labels, seed=3))
     assert torch.equal(learners[0].net.head.weight, learners[1].net.head.weight)
     assert not torch.equal(learners[0].net.body[1].weight, learners[1].net.body[1].weight)
 
