@@ -128,6 +128,12 @@ def assert_close(ours: dict[str, Tensor], theirs: dict[str, Tensor], **tolerance
     torch.testing.assert_close(ours, theirs, **tolerance)
 
 
+def assert_finite(*modules: nn.Module) -> None:
+    """No weight and no batch-norm statistic of the modules is NaN or infinite."""
+    bad = [name for module in modules for name, value in copied(module).items() if not value.isfinite().all()]
+    assert not bad, f"not finite: {bad}"
+
+
 def chosen(mask: Tensor) -> list[int]:
     """The indices at which a 0/1 vector is 1."""
     assert set(mask.tolist()) <= {0.0, 1.0}

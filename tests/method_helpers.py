@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from helpers import L, copied, observe_all, some_batch
+from helpers import L, assert_finite, observe_all, some_batch
 from onepass.batch import Batch, Task
 from onepass.learner import Learner
 from onepass.methods.ahead import Ahead
@@ -86,7 +86,16 @@ def assert_learns_what_memory_lost(learner: Learner) -> None:
     assert lost
     for i in range(5):
         assert learner.observe(some_batch(4, (4, *lost), seed=100 + i)).isfinite()
-    assert all(value.isfinite().all() for value in copied(learner.net).values())
+    assert_finite(learner.net)
+
+
+def assert_learns_from_odd_samples(learner: Learner, old: tuple[int, ...], new: tuple[int, ...]) -> None:
+    """Old classes in a batch, a memory of one class alone, and a batch of one sample: losses and weights are finite."""
+    assert learner.observe(some_batch(6, (*old, *new), seed=80)).isfinite()
+    learner.memory.field("y").fill_(old[0])
+    assert learner.observe(some_batch(6, new, seed=81)).isfinite()
+    assert learner.observe(some_batch(1, old[1:], seed=82)).isfinite()
+    assert_finite(learner.net)
 
 
 def assert_learns_when_grown(learner: Learner) -> None:
@@ -201,3 +210,10 @@ def slots(batch: Batch | None) -> set[int]:
     found = batch.slots.tolist()
     assert len(set(found)) == len(found)
     return set(found)
+
+
+def assert_as_stored(batch: Batch, learner: Learner) -> None:
+    """Every row of a replayed batch is the image and the label of the memory slot it names."""
+    assert batch.slots is not None
+    assert torch.equal(batch.x, learner.memory.field("x")[batch.slots])
+    assert torch.equal(batch.y, learner.memory.field("y")[batch.slots])

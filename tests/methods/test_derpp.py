@@ -11,6 +11,7 @@ from torch import Tensor
 
 from helpers import (
     assert_close,
+    assert_finite,
     assert_same_bits,
     copied,
     everything,
@@ -23,7 +24,7 @@ from helpers import (
     rng,
     some_batch,
 )
-from method_helpers import descend, entropy, inputs_of, into_second_task
+from method_helpers import assert_learns_from_odd_samples, descend, entropy, inputs_of, into_second_task
 from onepass.batch import Batch, Task
 from onepass.methods.derpp import DERPP
 from onepass.methods.er import ER
@@ -282,11 +283,7 @@ def test_ten_steps_are_those_of_the_algorithm_written_by_hand() -> None:
 
 def test_a_batch_with_an_old_class_and_a_memory_without_one_are_learned() -> None:
     learner = in_second_task(normed_net(D, C), views="digits")
-    assert learner.observe(some_batch(6, (*OLD, *NEW), seed=80)).isfinite()
-    learner.memory.field("y").fill_(OLD[0])
-    assert learner.observe(some_batch(6, NEW, seed=81)).isfinite()
-    assert learner.observe(some_batch(1, OLD[1:], seed=82)).isfinite()
-    assert all(value.isfinite().all() for value in copied(learner.net).values())
+    assert_learns_from_odd_samples(learner, OLD, NEW)
 
 
 @pytest.mark.parametrize("draws", ["two", "one"])
@@ -322,5 +319,5 @@ def test_learning_goes_on_with_classes_that_a_grown_learner_has_room_for() -> No
     assert stored[:12, C:].isnan().all()
     assert stored[:12, :C].isfinite().all()
     assert stored[12:].isfinite().all()
-    assert all(value.isfinite().all() for value in copied(learner.net).values())
+    assert_finite(learner.net)
     assert {7, 8} & set(learner.predict(some_batch(4, (8, 7), 0).x).tolist())

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from helpers import (
     assert_close,
+    assert_finite,
     assert_same_bits,
     copied,
     gradients,
@@ -448,7 +449,7 @@ def test_old_classes_in_a_batch_and_classes_that_the_memory_has_lost_leave_every
     learner.begin_task(Task(3, (1, 3)))  # nothing new
     for seed in range(3):
         assert learner.observe(some_batch(5, (1, 3), seed=seed)).isfinite()
-    assert all(value.isfinite().all() for value in (copied(learner.net) | adapted(learner)).values())
+    assert_finite(learner.net, learner.adaptor)
 
 
 def test_a_first_task_without_a_sample_leaves_nothing_to_learn_the_adaptor_from() -> None:
@@ -458,7 +459,7 @@ def test_a_first_task_without_a_sample_leaves_nothing_to_learn_the_adaptor_from(
     assert learner.observe(labelled([0, 4, 0])).isfinite()
     assert_same_bits(adapted(learner), before)
     assert learner.observe(labelled([0, 4, 0])).isfinite()
-    assert all(value.isfinite().all() for value in (copied(learner.net) | adapted(learner)).values())
+    assert_finite(learner.net, learner.adaptor)
 
 
 @pytest.mark.parametrize("steps", [0, 1])
@@ -520,4 +521,4 @@ def test_a_grown_learner_goes_on_learning_with_its_adaptor() -> None:
             assert learner.observe(labelled([7, 8, 7, 8], seed=seed)).isfinite()
         assert (learner.net.head.weight.detach() != rows)[[7, 8]].any(dim=1).all()
         assert (weights(learner)[3] != before[3])[[7, 8]].all()
-        assert all(value.isfinite().all() for value in (copied(learner.net) | adapted(learner)).values())
+        assert_finite(learner.net, learner.adaptor)

@@ -33,6 +33,7 @@ from method_helpers import (
     SCOPE,
     SEEN,
     WatchedChoice,
+    assert_as_stored,
     assert_learns_what_memory_lost,
     descended,
     entropies,
@@ -350,9 +351,7 @@ def test_chosen_rows_keep_images_labels_and_slots_together() -> None:
     learner = dvc(replay=5)
     hold_gradient(learner, some_batch(4, (0, 3)))
     picked = learner.choose(learner.memory.read(torch.randperm(20, generator=torch.Generator().manual_seed(3))))
-    assert picked.slots is not None
-    assert torch.equal(picked.x, learner.memory.field("x")[picked.slots])
-    assert torch.equal(picked.y, learner.memory.field("y")[picked.slots])
+    assert_as_stored(picked, learner)
 
 
 @pytest.mark.parametrize(("stored", "candidates", "n"), [(20, 7, 7), (20, 50, 20), (3, 7, 3), (0, 7, 0)])

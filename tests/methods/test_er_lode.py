@@ -14,6 +14,7 @@ from torch import Tensor
 
 from helpers import (
     assert_close,
+    assert_finite,
     assert_same_bits,
     copied,
     everything,
@@ -270,7 +271,7 @@ def test_old_classes_in_a_batch_and_classes_that_the_memory_has_lost_leave_every
     learner.begin_task(Task(3, (1, 9)))  # nothing new: there is one group
     for seed in range(3):
         assert learner.observe(some_batch(5, (1, 9), seed=seed)).isfinite()
-    assert all(value.isfinite().all() for value in copied(learner.net).values())
+    assert_finite(learner.net)
 
 
 def test_a_grown_learner_goes_on_by_the_same_rule() -> None:

@@ -27,6 +27,7 @@ from method_helpers import (
     SCOPE,
     SEEN,
     WatchedChoice,
+    assert_as_stored,
     assert_learns_what_memory_lost,
     assert_learns_when_grown,
     descend,
@@ -175,8 +176,7 @@ def test_as_many_candidates_are_drawn_as_asked_for_or_as_there_are(stored: int, 
     assert len(pool) == n == len(slots(pool))
     assert slots(pool) <= set(range(stored))
     if n:
-        assert torch.equal(pool.x, learner.memory.field("x")[pool.slots])
-        assert torch.equal(pool.y, learner.memory.field("y")[pool.slots])
+        assert_as_stored(pool, learner)
 
 
 def test_every_stored_sample_may_be_a_candidate() -> None:
@@ -201,9 +201,7 @@ def test_chosen_rows_keep_images_labels_and_slots_together() -> None:
     hold_gradient(learner, some_batch(4, (0, 3)))
     order = torch.randperm(20, generator=torch.Generator().manual_seed(3))
     picked = learner.choose(learner.memory.read(order))
-    assert picked.slots is not None
-    assert torch.equal(picked.x, learner.memory.field("x")[picked.slots])
-    assert torch.equal(picked.y, learner.memory.field("y")[picked.slots])
+    assert_as_stored(picked, learner)
 
 
 # The step.

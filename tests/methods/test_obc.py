@@ -15,6 +15,7 @@ from torch import Tensor
 
 from helpers import (
     assert_close,
+    assert_finite,
     assert_same_bits,
     copied,
     everything,
@@ -27,7 +28,7 @@ from helpers import (
     some_batch,
     some_images,
 )
-from method_helpers import inputs_of, into_second_task
+from method_helpers import assert_learns_from_odd_samples, inputs_of, into_second_task
 from onepass.batch import Batch, Task
 from onepass.errors import Diverged
 from onepass.methods.er import ER
@@ -290,11 +291,8 @@ def test_the_corrected_head_predicts_among_the_classes_seen() -> None:
 
 def test_a_batch_with_an_old_class_and_a_memory_without_one_are_learned() -> None:
     learner = in_second_task(normed_net(D, C), views="digits")
-    assert learner.observe(some_batch(6, (*OLD, *NEW), seed=80)).isfinite()
-    learner.memory.field("y").fill_(OLD[0])
-    assert learner.observe(some_batch(6, NEW, seed=81)).isfinite()
-    assert learner.observe(some_batch(1, OLD[1:], seed=82)).isfinite()
-    assert all(value.isfinite().all() for value in (*copied(learner.net).values(), *copied(learner.corrected).values()))
+    assert_learns_from_odd_samples(learner, OLD, NEW)
+    assert_finite(learner.corrected)
 
 
 def test_learning_goes_on_with_classes_that_a_grown_learner_has_room_for() -> None:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from helpers import (
     assert_close,
+    assert_finite,
     assert_same_bits,
     cloned,
     copied,
@@ -495,7 +496,7 @@ def test_predictions_are_those_of_the_head() -> None:
 def test_networks_with_hardly_any_features_are_learned(width: int) -> None:
     learner = in_second_task(plain_net(width, C))
     assert learner.observe(some_batch(3, NEW)).isfinite()
-    assert all(value.isfinite().all() for value in copied(learner.net).values())
+    assert_finite(learner.net)
 
 
 def test_a_later_task_with_an_empty_memory_is_learned() -> None:
@@ -505,7 +506,7 @@ def test_a_later_task_with_an_empty_memory_is_learned() -> None:
     learner.begin_task(Task(1, NEW))
     assert learner.observe(some_batch(3, NEW)).isfinite()
     assert learner.observe(some_batch(3, NEW, seed=1)).isfinite()
-    assert all(value.isfinite().all() for value in copied(learner.net).values())
+    assert_finite(learner.net)
 
 
 def test_a_batch_with_an_old_class_and_a_memory_without_one_are_learned() -> None:
@@ -514,7 +515,7 @@ def test_a_batch_with_an_old_class_and_a_memory_without_one_are_learned() -> Non
     learner.memory.field("y").fill_(OLD[0])
     assert learner.observe(some_batch(3, NEW, seed=81)).isfinite()
     assert learner.observe(some_batch(1, OLD[1:], seed=82)).isfinite()
-    assert all(value.isfinite().all() for value in (*copied(learner.net).values(), *copied(learner.project).values()))
+    assert_finite(learner.net, learner.project)
 
 
 @pytest.mark.usefixtures("known_view")

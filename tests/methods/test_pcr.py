@@ -16,9 +16,11 @@ from torch import Tensor
 
 from helpers import (
     assert_close,
+    assert_finite,
     assert_same_bits,
     copied,
     gradients,
+    joined,
     make,
     normed_net,
     observe_all,
@@ -28,7 +30,7 @@ from helpers import (
     some_batch,
     some_images,
 )
-from method_helpers import descend, inputs_of, into_second_task
+from method_helpers import assert_learns_from_odd_samples, descend, inputs_of, into_second_task
 from onepass.batch import Batch, Task
 from onepass.losses import proxy_contrast
 from onepass.methods.pcr import PCR
@@ -278,16 +280,12 @@ def test_features_that_are_all_zero_are_no_nan() -> None:
     learner.observe(some_batch(4, OLD))
     loss = learner.observe(some_batch(4, NEW, seed=1))
     assert loss.item() == pytest.approx(math.log(8))  # all cosines are zero
-    assert all(value.isfinite().all() for value in copied(learner.net).values())
+    assert_finite(learner.net)
 
 
 def test_a_batch_with_an_old_class_and_a_memory_without_one_are_learned() -> None:
     learner = in_second_task(normed_net(D, 6), views="digits")
-    assert learner.observe(some_batch(6, (*OLD, *NEW), seed=80)).isfinite()
-    learner.memory.field("y").fill_(OLD[0])
-    assert learner.observe(some_batch(6, NEW, seed=81)).isfinite()
-    assert learner.observe(some_batch(1, OLD[1:], seed=82)).isfinite()
-    assert all(value.isfinite().all() for value in copied(learner.net).values())
+    assert_learns_from_odd_samples(learner, OLD, NEW)
 
 
 def test_a_class_that_the_memory_has_lost_keeps_its_proxy_and_can_be_predicted() -> None:
@@ -323,9 +321,8 @@ def test_what_is_replayed_is_learned_with_its_own_labels() -> None:
         batch = some_batch(3, range(6), seed)
         loss = learner.observe(batch)
         if past:
-            rows = [batch, *past]
-            features = net.body(torch.cat([b.x for b in rows]) / 255)
-            expected = by_loops(features, net.head.weight, torch.cat([b.y for b in rows]).tolist(), TAU)
+            rows = joined(batch, *past)
+            expected = by_loops(net.body(rows.x / 255), net.head.weight, rows.y.tolist(), TAU)
             assert loss.item() == pytest.approx(expected.item(), rel=1e-3)
             descend(weights, expected, 0.2)
         past.append(batch)

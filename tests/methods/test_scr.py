@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from helpers import (
     assert_close,
+    assert_finite,
     assert_same_bits,
     cloned,
     copied,
@@ -28,7 +29,7 @@ from helpers import (
     some_batch,
     some_images,
 )
-from method_helpers import descended, inputs_of, into_second_task, parameters_of
+from method_helpers import assert_learns_from_odd_samples, descended, inputs_of, into_second_task, parameters_of
 from onepass.batch import Batch, Task
 from onepass.losses import supcon
 from onepass.methods.scr import SCR
@@ -367,11 +368,8 @@ def test_features_that_are_all_zero_are_no_nan() -> None:
 
 def test_a_batch_with_an_old_class_and_a_memory_without_one_are_learned() -> None:
     learner = in_second_task(normed_net(D, 6), views="digits")
-    assert learner.observe(some_batch(6, (*OLD, *NEW), seed=80)).isfinite()
-    learner.memory.field("y").fill_(OLD[0])
-    assert learner.observe(some_batch(6, NEW, seed=81)).isfinite()
-    assert learner.observe(some_batch(1, OLD[1:], seed=82)).isfinite()
-    assert all(value.isfinite().all() for value in (*copied(learner.net).values(), *copied(learner.project).values()))
+    assert_learns_from_odd_samples(learner, OLD, NEW)
+    assert_finite(learner.project)
 
 
 def test_learning_goes_on_with_classes_that_a_grown_learner_has_room_for() -> None:

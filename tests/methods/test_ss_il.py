@@ -14,6 +14,7 @@ from torch import Tensor
 
 from helpers import (
     assert_close,
+    assert_finite,
     assert_same_bits,
     copied,
     gradients,
@@ -57,7 +58,7 @@ def in_third_task(net: Net | None = None, steps: int = 2, **settings: Any) -> tu
     learner = learn(ssil(net, **settings), TASKS[:2])
     teacher = copy.deepcopy(learner.net).eval()
     learner.begin_task(TASKS[2])
-    observe_all(learner, [some_batch(5, TASKS[2].classes, seed=200 + i) for i in range(steps)])
+    observe_all(learner, task_batches(TASKS[2], steps))
     return learner, teacher
 
 
@@ -352,7 +353,7 @@ def test_old_classes_in_a_batch_and_classes_that_the_memory_has_lost_leave_every
     learner.end_task()
     learner.begin_task(Task(4, (5,)))
     assert math.isfinite(learner.observe(some_batch(5, (5, 6))))
-    assert all(value.isfinite().all() for value in copied(learner.net).values())
+    assert_finite(learner.net)
 
 
 def test_a_task_that_ended_without_a_sample_leaves_the_first_step_finite() -> None:
