@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,8 @@ from onepass.net import Net
 
 SHAPE = (1, 4, 4)
 PIXELS = 16
+
+L = TypeVar("L", bound=Learner)
 
 
 def rng(seed: int = 0) -> torch.Generator:
@@ -28,6 +30,16 @@ def some_batch(n: int, classes: Sequence[int], seed: int = 0, shape: tuple[int, 
     """Random bytes with random labels among the classes."""
     chosen = torch.randint(len(classes), (n,), generator=rng(seed + 1_000_000))
     return Batch(some_images(n, shape, seed), torch.tensor(classes)[chosen])
+
+
+def labelled(labels: Sequence[int], seed: int = 0) -> Batch:
+    """Random bytes with these labels."""
+    return Batch(some_images(len(labels), seed=seed), torch.tensor(labels))
+
+
+def joined(*batches: Batch) -> Batch:
+    """The rows of the batches, one batch after the other, as one."""
+    return Batch(torch.cat([batch.x for batch in batches]), torch.cat([batch.y for batch in batches]))
 
 
 def pixel_net(n_classes: int, seed: int = 0) -> Net:
@@ -59,9 +71,8 @@ def _net(layers: list[nn.Module], width: int, n_classes: int, seed: int) -> Net:
         return Net(nn.Sequential(*layers), width, n_classes)
 
 
-def make(
-    cls: type[Learner], net: Net, *, views: str = "none", n_tasks: int | None = 3, seed: int = 0, **settings: Any
-) -> Learner:
+def make(cls: type[L], net: Net, *, views: str = "none", n_tasks: int | None = 3, seed: int = 0, **settings: Any) -> L:
+    """A learner of this class for small images, with these settings."""
     problem = Problem(net.head.out_features, SHAPE, views, n_tasks)
     return cls(net, problem, cls.Config(**settings), seed=seed)
 
@@ -70,16 +81,30 @@ def no_replay(learner: Learner) -> Batch:
     return learner.memory.read(torch.empty(0, dtype=torch.int64))
 
 
+def everything(learner: Learner) -> Batch:
+    """All that the memory holds, slot by slot."""
+    return learner.memory.read(torch.arange(len(learner.memory)))
+
+
 def gradients(learner: Learner, loss: Tensor) -> dict[str, Tensor]:
     """The gradient of the loss for every parameter of the network; zero where it has none."""
-    named = dict(learner.net.named_parameters())
+    return slopes_of(dict(learner.net.named_parameters()), loss)
+
+
+def slopes_of(named: Mapping[str, Tensor], loss: Tensor) -> dict[str, Tensor]:
+    """The gradient of the loss for each of these; zero where it has none."""
     found = torch.autograd.grad(loss, list(named.values()), allow_unused=True, retain_graph=True)
     return {n: torch.zeros_like(p) if g is None else g for (n, p), g in zip(named.items(), found, strict=True)}
 
 
 def copied(net: nn.Module) -> dict[str, Tensor]:
     """Weights and batch-norm statistics as they are now."""
-    return {name: value.detach().clone() for name, value in net.state_dict().items()}
+    return cloned(net.state_dict())
+
+
+def cloned(named: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """These tensors as they are now, without a graph."""
+    return {name: value.detach().clone() for name, value in named.items()}
 
 
 def state_of(value: Any) -> Any:
@@ -101,6 +126,12 @@ def assert_same_bits(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> None
 
 def assert_close(ours: dict[str, Tensor], theirs: dict[str, Tensor], **tolerance: float) -> None:
     torch.testing.assert_close(ours, theirs, **tolerance)
+
+
+def assert_finite(*modules: nn.Module) -> None:
+    """No weight and no batch-norm statistic of the modules is NaN or infinite."""
+    bad = [name for module in modules for name, value in copied(module).items() if not value.isfinite().all()]
+    assert not bad, f"not finite: {bad}"
 
 
 def chosen(mask: Tensor) -> list[int]:

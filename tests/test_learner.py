@@ -15,6 +15,7 @@ from helpers import (
     SHAPE,
     assert_same_bits,
     copied,
+    everything,
     gradients,
     make,
     no_replay,
@@ -237,7 +238,7 @@ def test_bytes_and_floats_of_equal_content_give_equal_steps(cls: type[Learner], 
                 learner.begin_task(Task(0, (0, 1, 2, 3)))
             learner.observe(Batch(x, batch.y))
     assert_same_bits(*(copied(learner.net) for learner in learners))
-    first, second = (learner.memory.read(torch.arange(len(learner.memory))) for learner in learners)
+    first, second = (everything(learner) for learner in learners)
     assert torch.equal(first.x, second.x)
     assert torch.equal(first.y, second.y)
     images = some_images(30, seed=8)

@@ -21,6 +21,8 @@ from helpers import (
     assert_same_bits,
     copied,
     gradients,
+    joined,
+    labelled,
     make,
     normed_net,
     observe_all,
@@ -31,18 +33,16 @@ from helpers import (
     some_images,
     state_of,
 )
+from method_helpers import SEEN, assert_learns_what_memory_lost, passes_of
 from onepass.batch import Batch, Task
 from onepass.methods.aser import ASER, ASERConfig, knn_shapley
 from onepass.methods.er import ER
 from onepass.net import Net
 
-SEEN = (0, 1, 2, 3)
-
 
 def aser(net: Net | None = None, classes: Sequence[int] = SEEN, **settings: Any) -> ASER:
     """By default the pixels are the features."""
     learner = make(ASER, pixel_net(4) if net is None else net, **settings)
-    assert isinstance(learner, ASER)
     learner.begin_task(Task(0, tuple(classes)))
     learner.train()
     return learner
@@ -303,7 +303,7 @@ def test_a_wrong_class_inside_the_new_cluster_is_replayed_before_far_points() ->
 @pytest.mark.parametrize(("k", "n", "seed"), [(1, 1, 5), (3, 1, 6), (3, 2, 5)])
 def test_replayed_samples_help_other_stored_ones_and_not_the_new_batch(k: int, n: int, seed: int) -> None:
     """Candidates and those to evaluate on are drawn by class and apart: mean cooperative minus mean adversarial."""
-    stored = Batch(some_images(9, seed=seed), torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 0]))
+    stored = labelled([0, 1, 2, 0, 1, 2, 0, 1, 0], seed=seed)
     batch = some_batch(5, (0, 1), seed=100 + seed)
     learner = full(stored, neighbours=k, per_class=2, replay=n)
     found = Counter(frozenset(learner.retrieve(batch).slots.tolist()) for _ in range(200))  # type: ignore[union-attr]
@@ -322,7 +322,7 @@ def test_replayed_samples_help_other_stored_ones_and_not_the_new_batch(k: int, n
 
 @pytest.mark.parametrize(("each", "replay", "n"), [(1, 10, 3), (2, 4, 4), (9, 10, 10), (9, 40, 12)])
 def test_as_many_are_replayed_as_asked_for_or_as_there_are_candidates(each: int, replay: int, n: int) -> None:
-    stored = Batch(some_images(12), torch.tensor([0, 1, 2] * 4))
+    stored = labelled([0, 1, 2] * 4)
     learner = full(stored, per_class=each, replay=replay)
     for _ in range(5):
         slots = learner.retrieve(some_batch(3, (0, 1))).slots
@@ -332,7 +332,7 @@ def test_as_many_are_replayed_as_asked_for_or_as_there_are_candidates(each: int,
 
 
 def test_a_new_class_that_the_memory_lacks_is_evaluated_on_too() -> None:
-    stored = Batch(some_images(6), torch.tensor([0, 1, 0, 1, 0, 1]))
+    stored = labelled([0, 1, 0, 1, 0, 1])
     learner = full(stored, per_class=1, replay=1)
     batch = some_batch(4, (2, 3), seed=1)
     found = Counter(frozenset(learner.retrieve(batch).slots.tolist()) for _ in range(100))  # type: ignore[union-attr]
@@ -378,7 +378,7 @@ CASES = {
 def test_the_memory_keeps_the_samples_of_the_highest_worth(case: str) -> None:
     """Rare new classes are evaluated on too: those whose share of the memory lies below a drawn threshold."""
     old, new = CASES[case]
-    stored, batch = Batch(some_images(8, seed=21), torch.tensor(old)), Batch(some_images(3, seed=22), torch.tensor(new))
+    stored, batch = labelled(old, seed=21), labelled(new, seed=22)
     learner = full(stored, per_class=1)
     found = updated(learner, stored, batch, 150)
     expected = updates(stored, batch, 3, 1, 4)
@@ -392,7 +392,7 @@ def test_the_memory_keeps_the_samples_of_the_highest_worth(case: str) -> None:
 
 def test_no_more_slots_are_candidates_than_samples_of_each_class_there_may_be() -> None:
     """per_class times all classes of the problem, seen or not; here two of the four slots outside the evaluated."""
-    stored, batch = Batch(some_images(6, seed=31), torch.tensor([0, 1, 0, 1, 0, 1])), some_batch(3, (0, 1), seed=32)
+    stored, batch = labelled([0, 1, 0, 1, 0, 1], seed=31), some_batch(3, (0, 1), seed=32)
     learner = full(stored, net=pixel_net(2), classes=(0, 1), per_class=1)
     found = updated(learner, stored, batch, 150)
     assert fits(found, updates(stored, batch, 3, 1, 2))
@@ -411,7 +411,7 @@ def test_a_batch_fills_what_room_there_is_before_samples_compete() -> None:
     for batch, seen in ((first, 3), (second, 5)):
         learner.remember(batch)
         assert (len(learner.memory), learner.memory.seen) == (seen, seen)
-    stored = Batch(torch.cat([first.x, second.x]), torch.cat([first.y, second.y]))
+    stored = joined(first, second)
     assert changes(learner, stored, third) == (frozenset(), frozenset())
     learner.remember(third)
     assert (len(learner.memory), learner.memory.seen) == (5, 9)
@@ -419,8 +419,8 @@ def test_a_batch_fills_what_room_there_is_before_samples_compete() -> None:
 
 def test_the_rest_of_a_batch_that_fills_the_memory_competes() -> None:
     """The first two rows fill slots 4 and 5; the other three compete with all six."""
-    first, second = Batch(some_images(4, seed=41), torch.tensor([0, 1, 0, 1])), some_batch(5, (0, 1), seed=42)
-    stored = Batch(torch.cat([first.x, second.x[:2]]), torch.cat([first.y, second.y[:2]]))
+    first, second = labelled([0, 1, 0, 1], seed=41), some_batch(5, (0, 1), seed=42)
+    stored = joined(first, second[torch.arange(2)])
     rest = second[torch.tensor([2, 3, 4])]
     found = Counter[Any]()
     for seed in range(60):
@@ -492,8 +492,7 @@ def test_looking_leaves_no_trace_and_sees_each_image_once() -> None:
     learner.step(learner.loss(batch, learner.memory.sample(4, learner.rng)))
     weights = copied(learner.net)
     slopes = [p.grad.clone() for p in learner.net.parameters() if p.grad is not None]
-    passed: list[int] = []
-    learner.net.body.register_forward_hook(lambda module, args, output: passed.append(len(args[0])))
+    passed = passes_of(learner.net.body)
     for look in (learner.retrieve, learner.remember):
         passed.clear()
         look(batch)
@@ -552,16 +551,7 @@ def test_while_the_memory_holds_the_whole_past_aser_is_er() -> None:
 
 def test_a_class_that_the_memory_has_lost_and_one_that_comes_again_are_learned() -> None:
     learner = make(ASER, normed_net(8, 6), memory=3, replay=2, per_class=1, views="digits")
-    for t, classes in enumerate([(0, 1), (2, 3), (4, 5)]):
-        learner.begin_task(Task(t, classes))
-        for i in range(5):
-            assert learner.observe(some_batch(4, classes, seed=10 * t + i)).isfinite()
-        learner.end_task()
-    lost = set(range(6)) - set(learner.memory.field("y").tolist())
-    assert lost
-    for i in range(5):
-        assert learner.observe(some_batch(4, (4, *lost), seed=100 + i)).isfinite()
-    assert all(value.isfinite().all() for value in copied(learner.net).values())
+    assert_learns_what_memory_lost(learner)
 
 
 @pytest.mark.parametrize("memory", [1, 2])
@@ -584,7 +574,7 @@ def test_growing_in_mid_stream_goes_on_learning_and_counts_the_new_classes() -> 
     assert losses[-1] < losses[0]
     assert (learner.net.head.weight.detach() != before).any(dim=1).all()
     assert set(learner.memory.field("y").tolist()) & {4, 5}
-    stored, batch = Batch(some_images(6, seed=31), torch.tensor([0, 1, 0, 1, 0, 1])), some_batch(3, (0, 1), seed=32)
+    stored, batch = labelled([0, 1, 0, 1, 0, 1], seed=31), some_batch(3, (0, 1), seed=32)
     learner = full(stored, net=pixel_net(2), classes=(0, 1), per_class=1)
     learner.grow(4)
     assert fits(updated(learner, stored, batch, 100), updates(stored, batch, 3, 1, 4))

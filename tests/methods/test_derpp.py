@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from helpers import (
     assert_close,
+    assert_finite,
     assert_same_bits,
     copied,
+    everything,
     gradients,
     make,
     no_replay,
@@ -24,6 +24,7 @@ from helpers import (
     rng,
     some_batch,
 )
+from method_helpers import assert_learns_from_odd_samples, descend, entropy, inputs_of, into_second_task
 from onepass.batch import Batch, Task
 from onepass.methods.derpp import DERPP
 from onepass.methods.er import ER
@@ -36,35 +37,12 @@ SEEN = (0, 1, 4, 5)
 
 
 def derpp(net: Net | None = None, **settings: Any) -> DERPP:
-    learner = make(DERPP, plain_net(D, C) if net is None else net, **{"memory": 40, **settings})
-    assert isinstance(learner, DERPP)
-    return learner
+    return make(DERPP, plain_net(D, C) if net is None else net, **{"memory": 40, **settings})
 
 
 def in_second_task(net: Net | None = None, **settings: Any) -> DERPP:
     """Twelve samples of the first task are stored, with what the network then answered."""
-    learner = derpp(net, **settings)
-    learner.begin_task(Task(0, OLD))
-    observe_all(learner, [some_batch(6, OLD, seed) for seed in (70, 71)])
-    learner.end_task()
-    learner.begin_task(Task(1, NEW))
-    return learner
-
-
-@contextmanager
-def inputs_of(module: nn.Module) -> Iterator[list[Tensor]]:
-    """What goes into a module, pass by pass."""
-    found: list[Tensor] = []
-    handle = module.register_forward_pre_hook(lambda _, given: found.append(given[0].detach().clone()))
-    try:
-        yield found
-    finally:
-        handle.remove()
-
-
-def entropy(logits: Tensor, y: Sequence[int], classes: Sequence[int]) -> Tensor:
-    rows = [row[list(classes)].logsumexp(0) - row[label] for row, label in zip(logits, y, strict=True)]
-    return torch.stack(rows).mean()
+    return into_second_task(derpp(net, **settings), OLD, NEW)
 
 
 def distance(logits: Tensor, stored: Tensor) -> Tensor:
@@ -162,7 +140,7 @@ def test_a_step_with_views_and_batch_norm_is_the_sum_of_its_passes(draws: str) -
     apart = 0
     for seed in range(5):
         batch, twin = some_batch(5, NEW, seed), copy.deepcopy(learner.net)
-        stored = learner.memory.read(torch.arange(len(learner.memory)))
+        stored = everything(learner)
         slot = {key(image): i for i, image in enumerate(stored.x)}
         with inputs_of(learner.net.body) as passes:
             loss = learner.observe(batch)
@@ -281,7 +259,6 @@ def test_nothing_happens_at_task_boundaries() -> None:
 def test_ten_steps_are_those_of_the_algorithm_written_by_hand() -> None:
     """Everything is stored and everything replayed, by hand-made SGD; a task begins on the way."""
     learner, net = derpp(lr=0.2, memory=100, replay=100, alpha=0.6, beta=0.8), plain_net(D, C)
-    weights = list(net.parameters())
     past: list[tuple[Batch, Tensor]] = []
     seen: list[int] = []
     for task in (Task(0, OLD), Task(1, NEW)):
@@ -296,8 +273,7 @@ def test_ten_steps_are_those_of_the_algorithm_written_by_hand() -> None:
                 loss = loss + 0.6 * ((logits - torch.cat([rows for _, rows in past])) ** 2).mean()
                 loss = loss + 0.8 * entropy(logits, torch.cat([b.y for b, _ in past]).tolist(), seen)
             past.append((batch, answers.detach()))
-            for weight, slope in zip(weights, torch.autograd.grad(loss, weights), strict=True):
-                weight.data -= 0.2 * slope
+            descend(net.parameters(), loss, 0.2)
             assert learner.observe(batch).item() == pytest.approx(loss.item(), rel=1e-4)
     assert_close(copied(learner.net), copied(net), rtol=1e-3, atol=1e-5)
 
@@ -307,11 +283,7 @@ def test_ten_steps_are_those_of_the_algorithm_written_by_hand() -> None:
 
 def test_a_batch_with_an_old_class_and_a_memory_without_one_are_learned() -> None:
     learner = in_second_task(normed_net(D, C), views="digits")
-    assert learner.observe(some_batch(6, (*OLD, *NEW), seed=80)).isfinite()
-    learner.memory.field("y").fill_(OLD[0])
-    assert learner.observe(some_batch(6, NEW, seed=81)).isfinite()
-    assert learner.observe(some_batch(1, OLD[1:], seed=82)).isfinite()
-    assert all(value.isfinite().all() for value in copied(learner.net).values())
+    assert_learns_from_odd_samples(learner, OLD, NEW)
 
 
 @pytest.mark.parametrize("draws", ["two", "one"])
@@ -347,5 +319,5 @@ def test_learning_goes_on_with_classes_that_a_grown_learner_has_room_for() -> No
     assert stored[:12, C:].isnan().all()
     assert stored[:12, :C].isfinite().all()
     assert stored[12:].isfinite().all()
-    assert all(value.isfinite().all() for value in copied(learner.net).values())
+    assert_finite(learner.net)
     assert {7, 8} & set(learner.predict(some_batch(4, (8, 7), 0).x).tolist())

@@ -12,6 +12,7 @@ from helpers import (
     assert_same_bits,
     copied,
     gradients,
+    joined,
     make,
     no_replay,
     normed_net,
@@ -64,7 +65,7 @@ def test_the_mean_is_half_the_sum_when_as_much_is_replayed_as_is_new(forward: st
 def test_the_mean_is_one_cross_entropy_over_the_union_whatever_the_sizes(forward: str, sizes: tuple[int, int]) -> None:
     learner = er(combine="mean", forward=forward)
     batch, replay = some_batch(sizes[0], CLASSES), some_batch(sizes[1], CLASSES, seed=1)
-    union = Batch(torch.cat([batch.x, replay.x]), torch.cat([batch.y, replay.y]))
+    union = joined(batch, replay)
     expected, loss = entropy(learner, union), learner.loss(batch, replay)
     torch.testing.assert_close(loss, expected)
     assert_close(gradients(learner, loss), gradients(learner, expected))

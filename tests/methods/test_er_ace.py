@@ -5,27 +5,29 @@ Letters in brackets name the properties that were asked of the method.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from helpers import (
     assert_close,
+    assert_finite,
     assert_same_bits,
     copied,
+    everything,
     gradients,
+    joined,
+    labelled,
     make,
     no_replay,
     normed_net,
     observe_all,
     plain_net,
     some_batch,
-    some_images,
 )
+from method_helpers import assert_names_change_nothing, descend, entropy, learn, take_renamed_head, task_batches, united
 from onepass.batch import Batch, Task
 from onepass.methods.er import ER, ERConfig
 from onepass.methods.er_ace import ERACE
@@ -41,41 +43,13 @@ LOSSES = pytest.mark.parametrize(
 
 
 def ace(net: Net | None = None, **settings: Any) -> ERACE:
-    learner = make(ERACE, plain_net(10, N) if net is None else net, **settings)
-    assert isinstance(learner, ERACE)
-    return learner
-
-
-def labelled(labels: Sequence[int], seed: int = 0) -> Batch:
-    return Batch(some_images(len(labels), seed=seed), torch.tensor(labels))
-
-
-def learn(learner: ERACE, tasks: Sequence[Task], n: int = 4) -> ERACE:
-    for task in tasks:
-        learner.begin_task(task)
-        observe_all(learner, [some_batch(5, task.classes, seed=100 * task.index + i) for i in range(n)])
-        learner.end_task()
-    return learner
+    return make(ERACE, plain_net(10, N) if net is None else net, **settings)
 
 
 def in_second_task(**settings: Any) -> ERACE:
     learner = learn(ace(**settings), TASKS[:1])
     learner.begin_task(TASKS[1])
     return learner
-
-
-def entropy(logits: Tensor, y: Tensor, classes: Sequence[int]) -> Tensor:
-    """Minus the log of the label's share among the classes, one row and one class at a time."""
-    rows = []
-    for row, label in zip(logits, y.tolist(), strict=True):
-        assert label in classes
-        total = torch.stack([row[c].exp() for c in classes]).sum()
-        rows.append(-(row[label].exp() / total).log())
-    return torch.stack(rows).mean()
-
-
-def united(new: Tensor, old: Tensor, sizes: tuple[int, int], combine: str) -> Tensor:
-    return new + old if combine == "sum" else (sizes[0] * new + sizes[1] * old) / sum(sizes)
 
 
 # The loss.
@@ -229,22 +203,15 @@ def test_boundaries_play_no_part() -> None:
     told, untold = (ace(normed_net(10, N), scope="all", views="digits", replay=4) for _ in range(2))
     learn(told, TASKS)
     for task in TASKS:
-        observe_all(untold, [some_batch(5, task.classes, seed=100 * task.index + i) for i in range(4)])
+        observe_all(untold, task_batches(task))
     assert_same_bits(copied(told.net), copied(untold.net))
 
 
 def test_other_names_for_the_classes_change_nothing() -> None:
     names = torch.tensor([3, 7, 0, 5, 1, 6, 2, 4])
     ours, theirs = ace(replay=4), ace(replay=4)
-    with torch.no_grad():
-        theirs.net.head.weight[names], theirs.net.head.bias[names] = ours.net.head.weight, ours.net.head.bias
-    for task in TASKS:
-        ours.begin_task(task)
-        theirs.begin_task(Task(task.index, tuple(names[list(task.classes)].tolist())))
-        for seed in range(3):
-            batch = some_batch(5, task.classes, seed=100 * task.index + seed)
-            torch.testing.assert_close(ours.observe(batch), theirs.observe(Batch(batch.x, names[batch.y])))
-    torch.testing.assert_close(theirs.net.head.weight[names], ours.net.head.weight, rtol=1e-4, atol=1e-6)
+    take_renamed_head(theirs, ours, names)
+    assert_names_change_nothing(ours, theirs, names, TASKS)
 
 
 # The whole, and what may happen on the way.
@@ -257,15 +224,12 @@ def test_three_tasks_are_learned_step_by_step_as_written_out() -> None:
     for task in TASKS:
         learner.begin_task(task)
         seen |= set(task.classes)
-        for i in range(4):
-            batch = some_batch(5, task.classes, seed=100 * task.index + i)
+        for batch in task_batches(task):
             loss = entropy(net(batch.x / 255), batch.y, sorted(set(batch.y.tolist())))
             if past:
-                x, y = torch.cat([b.x for b in past]), torch.cat([b.y for b in past])
-                loss = united(loss, entropy(net(x / 255), y, sorted(seen)), (5, len(y)), "mean")
-            parameters = list(net.parameters())
-            for parameter, slope in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
-                parameter.data -= 0.2 * slope
+                old = joined(*past)
+                loss = united(loss, entropy(net(old.x / 255), old.y, sorted(seen)), (5, len(old)), "mean")
+            descend(net.parameters(), loss, 0.2)
             past.append(batch)
             assert learner.observe(batch).item() == pytest.approx(loss.item(), rel=1e-4, abs=1e-6)
     assert_close(copied(learner.net), copied(net), rtol=1e-3, atol=1e-5)
@@ -286,7 +250,7 @@ def test_classes_that_the_memory_has_lost_leave_every_loss_finite() -> None:
     learner.begin_task(TASKS[2])
     for seed in range(4):
         assert learner.observe(some_batch(5, (5, 2, 1, 0), seed=seed)).isfinite()
-    assert all(value.isfinite().all() for value in copied(learner.net).values())
+    assert_finite(learner.net)
 
 
 def test_a_grown_learner_goes_on_by_the_same_rule() -> None:
@@ -294,7 +258,7 @@ def test_a_grown_learner_goes_on_by_the_same_rule() -> None:
     learner.grow(10)
     learner.begin_task(Task(2, (9, 8)))
     batch = labelled([9, 8, 9, 0], seed=60)
-    stored = learner.memory.read(torch.arange(len(learner.memory)))
+    stored = everything(learner)
     new = entropy(learner.net(batch.x / 255), batch.y, [0, 8, 9])
     old = entropy(learner.net(stored.x / 255), stored.y, [*SEEN, 8, 9])
     before = learner.net.head.weight.detach().clone()

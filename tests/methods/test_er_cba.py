@@ -18,9 +18,11 @@ from torch import Tensor, nn
 
 from helpers import (
     assert_close,
+    assert_finite,
     assert_same_bits,
     copied,
     gradients,
+    labelled,
     make,
     no_replay,
     normed_net,
@@ -31,6 +33,7 @@ from helpers import (
     some_images,
     state_of,
 )
+from method_helpers import descend, learn, task_batches
 from onepass.batch import Batch, Task
 from onepass.errors import Diverged
 from onepass.learner import SETTLE
@@ -44,21 +47,7 @@ N, D, HIDDEN = 7, 6, 3
 
 
 def cba(net: Net | None = None, **settings: Any) -> ERCBA:
-    learner = make(ERCBA, plain_net(D, N) if net is None else net, **{"hidden": HIDDEN, **settings})
-    assert isinstance(learner, ERCBA)
-    return learner
-
-
-def labelled(labels: Sequence[int], seed: int = 0) -> Batch:
-    return Batch(some_images(len(labels), seed=seed), torch.tensor(labels))
-
-
-def learn(learner: ERCBA, tasks: Sequence[Task], n: int = 4) -> ERCBA:
-    for task in tasks:
-        learner.begin_task(task)
-        observe_all(learner, [some_batch(5, task.classes, seed=100 * task.index + i) for i in range(n)])
-        learner.end_task()
-    return learner
+    return make(ERCBA, plain_net(D, N) if net is None else net, **{"hidden": HIDDEN, **settings})
 
 
 def in_second_task(net: Net | None = None, **settings: Any) -> ERCBA:
@@ -343,9 +332,7 @@ def test_after_the_outer_step_the_inner_one_is_a_plain_step_with_the_new_adaptor
     assert not torch.equal(weights(learner)[2], before[2])
     loss = inner(twin, weights(learner), (batch, watched.drawn[0]), SEEN, combine)
     torch.testing.assert_close(returned, loss.detach())
-    parameters = list(twin.parameters())
-    for parameter, slope in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
-        parameter.data -= 0.3 * slope
+    descend(twin.parameters(), loss, 0.3)
     assert_close(copied(learner.net), copied(twin), rtol=1e-4, atol=1e-6)
 
 
@@ -411,8 +398,7 @@ def test_with_an_adaptor_that_says_nothing_and_stays_so_it_is_er(combine: str) -
     for task in TASKS:
         for learner in (ours, theirs):
             learner.begin_task(task)
-        for i in range(6):
-            batch = some_batch(5, task.classes, seed=100 * task.index + i)
+        for batch in task_batches(task, 6):
             torch.testing.assert_close(*(learner.observe(batch) for learner in (ours, theirs)), rtol=1e-4, atol=1e-6)
     assert_close(copied(ours.net), copied(theirs.net), rtol=1e-3, atol=1e-5)
 
@@ -463,7 +449,7 @@ def test_old_classes_in_a_batch_and_classes_that_the_memory_has_lost_leave_every
     learner.begin_task(Task(3, (1, 3)))  # nothing new
     for seed in range(3):
         assert learner.observe(some_batch(5, (1, 3), seed=seed)).isfinite()
-    assert all(value.isfinite().all() for value in (copied(learner.net) | adapted(learner)).values())
+    assert_finite(learner.net, learner.adaptor)
 
 
 def test_a_first_task_without_a_sample_leaves_nothing_to_learn_the_adaptor_from() -> None:
@@ -473,7 +459,7 @@ def test_a_first_task_without_a_sample_leaves_nothing_to_learn_the_adaptor_from(
     assert learner.observe(labelled([0, 4, 0])).isfinite()
     assert_same_bits(adapted(learner), before)
     assert learner.observe(labelled([0, 4, 0])).isfinite()
-    assert all(value.isfinite().all() for value in (copied(learner.net) | adapted(learner)).values())
+    assert_finite(learner.net, learner.adaptor)
 
 
 @pytest.mark.parametrize("steps", [0, 1])
@@ -535,4 +521,4 @@ def test_a_grown_learner_goes_on_learning_with_its_adaptor() -> None:
             assert learner.observe(labelled([7, 8, 7, 8], seed=seed)).isfinite()
         assert (learner.net.head.weight.detach() != rows)[[7, 8]].any(dim=1).all()
         assert (weights(learner)[3] != before[3])[[7, 8]].all()
-        assert all(value.isfinite().all() for value in (copied(learner.net) | adapted(learner)).values())
+        assert_finite(learner.net, learner.adaptor)

@@ -18,38 +18,45 @@ from torch import Tensor, nn
 from helpers import (
     assert_close,
     assert_same_bits,
+    cloned,
     copied,
+    everything,
     make,
     normed_net,
     observe_all,
     plain_net,
+    slopes_of,
     some_batch,
     some_images,
+)
+from method_helpers import (
+    SCOPE,
+    SEEN,
+    WatchedChoice,
+    assert_as_stored,
+    assert_learns_what_memory_lost,
+    descended,
+    entropies,
+    hold_gradient,
+    largest,
+    parameters_of,
+    passes_of,
+    slots,
+    united,
 )
 from onepass.batch import Batch, Task
 from onepass.methods.er_dvc import ERDVC, ERDVCConfig
 from onepass.net import Net
 
-SEEN = (0, 1, 2, 3)
-SCOPE = {"seen": [0, 1, 2, 3], "all": [0, 1, 2, 3, 4, 5]}  # two outputs belong to no class seen
 
-
-class Watched(ERDVC):
+class Watched(WatchedChoice, ERDVC):
     """Remembers what it chose, and from what."""
-
-    spied_pool: Batch | None = None
-    spied: Batch | None = None
-
-    def choose(self, pool: Batch) -> Batch:
-        self.spied_pool, self.spied = pool, super().choose(pool)
-        return self.spied
 
 
 def dvc(net: Net | None = None, stored: int = 20, classes: Sequence[int] = SEEN, **settings: Any) -> Watched:
     """A learner that has met some classes, with some samples of them stored."""
     settings = {"lr": 0.5, "memory": 40, "views": "digits", **settings}
     learner = make(Watched, plain_net(8, 6) if net is None else net, **settings)
-    assert isinstance(learner, Watched)
     learner.begin_task(Task(0, tuple(classes)))
     if stored:
         learner.memory.write(learner.memory.reservoir(stored), some_batch(stored, classes, seed=77))
@@ -93,14 +100,12 @@ def drawn_pair(learner: ERDVC, batch: Batch, state: Tensor) -> tuple[Tensor, Ten
     return pair
 
 
-def all_parameters(learner: ERDVC) -> dict[str, nn.Parameter]:
-    return {name: p for name, p in learner.named_parameters() if name.startswith(("net.", "qnet."))}
+def all_parameters(learner: ERDVC) -> dict[str, Tensor]:
+    return parameters_of(net=learner.net, qnet=learner.qnet)
 
 
-def slopes_of(learner: ERDVC, loss: Tensor) -> dict[str, Tensor]:
-    named = all_parameters(learner)
-    found = torch.autograd.grad(loss, list(named.values()), allow_unused=True, retain_graph=True)
-    return {n: torch.zeros_like(p) if g is None else g for (n, p), g in zip(named.items(), found, strict=True)}
+def all_slopes(learner: ERDVC, loss: Tensor) -> dict[str, Tensor]:
+    return slopes_of(all_parameters(learner), loss)
 
 
 def entropy_part(learner: ERDVC, batch: Batch) -> Tensor:
@@ -133,7 +138,7 @@ def test_the_loss_is_cross_entropy_less_the_marginal_entropy_plus_the_distance_o
     ce, entropy, distance = parts(learner.net, learner.qnet, pair, batch.y, SCOPE[scope])
     expected = ce + entropy + weight * distance
     torch.testing.assert_close(loss, expected)
-    assert_close(slopes_of(learner, loss), slopes_of(learner, expected), rtol=1e-3, atol=1e-6)
+    assert_close(all_slopes(learner, loss), all_slopes(learner, expected), rtol=1e-3, atol=1e-6)
     assert -math.log(len(SCOPE[scope])) < entropy.item() < 0
     assert distance.item() > 0.01
 
@@ -177,7 +182,7 @@ def test_equal_one_hot_predictions_have_no_marginal_entropy() -> None:
     batch = Batch(some_images(5), torch.full((5,), 2))
     loss = learner.term(batch)
     assert loss.item() == pytest.approx(0.0, abs=1e-4)
-    assert all(slope.isfinite().all() for slope in slopes_of(learner, loss).values())
+    assert all(slope.isfinite().all() for slope in all_slopes(learner, loss).values())
 
 
 def test_one_hot_predictions_of_two_classes_have_the_entropy_of_their_shares() -> None:
@@ -248,11 +253,10 @@ def test_the_joint_classifier_is_fed_the_logits_of_all_outputs() -> None:
 def norms(net: Net, pool: Batch, classes: Sequence[int]) -> Tensor:
     """For each candidate the L1 norm of its own loss's gradient for the last weights, by autograd."""
     logits = net(pool.x / 255)
-    found = []
-    for row, y in zip(logits, pool.y.tolist(), strict=True):
-        loss = torch.logsumexp(torch.stack([row[c] for c in classes]), 0) - row[y]
-        found.append(torch.autograd.grad(loss, net.head.weight, retain_graph=True)[0].abs().sum())
-    return torch.stack(found)
+    losses = entropies(logits, pool.y, classes)
+    return torch.stack(
+        [torch.autograd.grad(loss, net.head.weight, retain_graph=True)[0].abs().sum() for loss in losses]
+    )
 
 
 def stepped(learner: ERDVC, lr: float) -> Net:
@@ -263,29 +267,6 @@ def stepped(learner: ERDVC, lr: float) -> Net:
             assert original.grad is not None
             parameter -= lr * original.grad
     return other
-
-
-def hold_gradient(learner: ERDVC, batch: Batch) -> None:
-    learner.optimizer.zero_grad()
-    learner.term(batch).backward()
-
-
-def everything(learner: ERDVC) -> Batch:
-    return learner.memory.read(torch.arange(len(learner.memory)))
-
-
-def largest(scores: Tensor, n: int) -> set[int]:
-    order = scores.argsort(descending=True)
-    assert len(scores) == n or scores[order[n - 1]] - scores[order[n]] > 1e-5  # a close call would test rounding
-    return set(order[:n].tolist())
-
-
-def slots(batch: Batch | None) -> set[int]:
-    assert batch is not None
-    assert batch.slots is not None
-    found = batch.slots.tolist()
-    assert len(set(found)) == len(found)
-    return set(found)
 
 
 @pytest.mark.parametrize("scope", ["seen", "all"])
@@ -370,9 +351,7 @@ def test_chosen_rows_keep_images_labels_and_slots_together() -> None:
     learner = dvc(replay=5)
     hold_gradient(learner, some_batch(4, (0, 3)))
     picked = learner.choose(learner.memory.read(torch.randperm(20, generator=torch.Generator().manual_seed(3))))
-    assert picked.slots is not None
-    assert torch.equal(picked.x, learner.memory.field("x")[picked.slots])
-    assert torch.equal(picked.y, learner.memory.field("y")[picked.slots])
+    assert_as_stored(picked, learner)
 
 
 @pytest.mark.parametrize(("stored", "candidates", "n"), [(20, 7, 7), (20, 50, 20), (3, 7, 3), (0, 7, 0)])
@@ -394,8 +373,7 @@ def test_as_many_candidates_as_replayed_are_a_random_replay() -> None:
     """The draw is that of every method, and nothing is left to score: no image passes before it is learned."""
     learner, twin = (dvc(candidates=5, replay=5) for _ in range(2))
     expected = twin.memory.sample(5, twin.rng).slots
-    passed: list[int] = []
-    learner.net.body.register_forward_hook(lambda module, args, output: passed.append(len(args[0])))
+    passed = passes_of(learner.net.body)
     learner.observe(some_batch(4, (0, 3)))
     assert expected is not None
     assert slots(learner.spied) == set(expected.tolist())
@@ -414,7 +392,7 @@ def test_a_step_learns_new_and_chosen_by_the_same_loss(combine: str) -> None:
     batch = some_batch(6, (0, 3))
     loss = learner.observe(batch)
     pool = twin.retrieve(batch)
-    parameters, before = all_parameters(twin), {n: p.detach().clone() for n, p in all_parameters(twin).items()}
+    before = cloned(all_parameters(twin))
 
     def whole(part: Batch) -> Tensor:
         ce, entropy, distance = parts(twin.net, twin.qnet, twin.pairs(part)[0], part.y, SEEN)
@@ -428,11 +406,10 @@ def test_a_step_learns_new_and_chosen_by_the_same_loss(combine: str) -> None:
     assert slots(learner.spied) == {pool.slots[i].item() for i in largest(growth, 3)}
     assert learner.spied is not None
     old = whole(learner.spied)
-    total = new + old if combine == "sum" else (6 * new + 3 * old) / 9
+    total = united(new, old, (6, 3), combine)
     torch.testing.assert_close(loss, total.detach())
-    slopes = torch.autograd.grad(total, list(parameters.values()))
-    moved = {name: before[name] - 0.5 * slope for name, slope in zip(before, slopes, strict=True)}
-    ours = {name: p.detach() for name, p in all_parameters(learner).items()}
+    moved = descended(all_parameters(twin), total, 0.5)
+    ours = cloned(all_parameters(learner))
     assert_close(ours, moved, rtol=1e-3, atol=1e-5)
     assert all(not torch.equal(ours[name], before[name]) for name in before)
 
@@ -447,12 +424,10 @@ def test_new_and_chosen_are_normalised_apart() -> None:
 def test_an_empty_memory_leaves_the_loss_of_the_new_batch_whole(combine: str) -> None:
     learner, twin = (dvc(stored=0, combine=combine) for _ in range(2))
     batch = some_batch(6, (0, 3))
-    before = {name: p.detach().clone() for name, p in all_parameters(twin).items()}
     expected = twin.term(batch)
-    slopes = slopes_of(twin, expected)
     torch.testing.assert_close(learner.observe(batch), expected.detach())
-    moved = {name: before[name] - 0.5 * slopes[name] for name in before}
-    assert_close({name: p.detach() for name, p in all_parameters(learner).items()}, moved)
+    moved = descended(all_parameters(twin), expected, 0.5)
+    assert_close(cloned(all_parameters(learner)), moved)
     assert len(learner.memory) == 6
 
 
@@ -484,15 +459,7 @@ def test_the_published_values_are_the_defaults() -> None:
 
 def test_a_class_that_the_memory_has_lost_and_one_that_comes_again_are_learned() -> None:
     learner = make(ERDVC, normed_net(8, 6), memory=3, replay=2, candidates=3, views="digits")
-    for t, classes in enumerate([(0, 1), (2, 3), (4, 5)]):
-        learner.begin_task(Task(t, classes))
-        for i in range(5):
-            assert learner.observe(some_batch(4, classes, seed=10 * t + i)).isfinite()
-        learner.end_task()
-    lost = set(range(6)) - set(learner.memory.field("y").tolist())
-    assert lost
-    for i in range(5):
-        assert learner.observe(some_batch(4, (4, *lost), seed=100 + i)).isfinite()
+    assert_learns_what_memory_lost(learner)
     assert isinstance(learner, ERDVC)
     assert all(p.isfinite().all() for p in all_parameters(learner).values())
 
@@ -523,7 +490,7 @@ def test_growing_in_mid_stream_goes_on_learning() -> None:
     learner = make(ERDVC, plain_net(8, 4), replay=3, candidates=10, views="digits")
     observe_all(learner, [some_batch(4, SEEN, seed=i) for i in range(5)])
     learner.grow(6)
-    before = {name: value.detach().clone() for name, value in all_parameters(learner).items()}
+    before = cloned(all_parameters(learner))
     batch = some_batch(6, (4, 5))
     losses = [learner.observe(batch).item() for _ in range(40)]
     assert losses[-1] < losses[0]

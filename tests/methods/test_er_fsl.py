@@ -15,10 +15,12 @@ from torch import Tensor
 
 from helpers import (
     assert_close,
+    assert_finite,
     assert_same_bits,
     chosen,
     copied,
     gradients,
+    joined,
     make,
     no_replay,
     normed_net,
@@ -29,6 +31,7 @@ from helpers import (
     some_images,
     state_of,
 )
+from method_helpers import descend, entropy, learn, task_batches
 from onepass.batch import Batch, Task
 from onepass.errors import UsageError
 from onepass.factory import build
@@ -43,21 +46,7 @@ FIRST, SECOND, THIRD = (list(range(start, start + K)) for start in (0, 4, 8))
 
 
 def fsl(net: Net | None = None, **settings: Any) -> ERFSL:
-    learner = make(ERFSL, plain_net(D, 6) if net is None else net, **settings)
-    assert isinstance(learner, ERFSL)
-    return learner
-
-
-def task_batches(task: Task, n: int = 4, size: int = 5) -> list[Batch]:
-    return [some_batch(size, task.classes, seed=100 * task.index + i) for i in range(n)]
-
-
-def learn(learner: ERFSL, tasks: Sequence[Task], n: int = 4) -> ERFSL:
-    for task in tasks:
-        learner.begin_task(task)
-        observe_all(learner, task_batches(task, n))
-        learner.end_task()
-    return learner
+    return make(ERFSL, plain_net(D, 6) if net is None else net, **settings)
 
 
 def in_second_task(**settings: Any) -> ERFSL:
@@ -73,14 +62,9 @@ def scores(learner: ERFSL, x: Tensor, dims: list[int]) -> Tensor:
     return z[:, dims] @ learner.net.head.weight[:, dims].T
 
 
-def entropy(learner: ERFSL, batch: Batch, dims: list[int], classes: Sequence[int]) -> Tensor:
-    """Eq. 6 and 9: minus the log of the label's share among the classes, one row at a time."""
-    logits = scores(learner, batch.x, dims)
-    rows = [
-        torch.logsumexp(torch.stack([row[c] for c in classes]), 0) - row[label]
-        for row, label in zip(logits, batch.y.tolist(), strict=True)
-    ]
-    return torch.stack(rows).mean()
+def loss_in(learner: ERFSL, batch: Batch, dims: list[int], classes: Sequence[int]) -> Tensor:
+    """Eq. 6 and 9: minus the log of the label's share among the classes, by indexed columns."""
+    return entropy(scores(learner, batch.x, dims), batch.y, classes)
 
 
 # Which columns: eq. 7, 8 and 10.
@@ -232,7 +216,7 @@ def test_reuse_with_a_single_old_class_is_no_nan() -> None:
     learner.begin_task(Task(1, (0, 1)))
     assert len(chosen(learner.space("task"))) == 4
     assert learner.observe(some_batch(4, (0, 1))).isfinite()
-    assert all(value.isfinite().all() for value in copied(learner.net).values())
+    assert_finite(learner.net)
 
 
 # The size of a subspace.
@@ -315,8 +299,8 @@ def test_every_ablation_is_a_setting_whose_loss_is_that_of_indexed_columns(
     learner = in_second_task(scope=scope, forward=forward, **settings)
     classes = [0, 1, 4, 5] if scope == "seen" else list(range(6))
     batch, replay = some_batch(7, (0, 4), seed=50), some_batch(5, (5, 1, 0), seed=51)
-    expected = new_weight * entropy(learner, batch, learn_in, classes)
-    expected = expected + replay_weight * entropy(learner, replay, replay_in, classes)
+    expected = new_weight * loss_in(learner, batch, learn_in, classes)
+    expected = expected + replay_weight * loss_in(learner, replay, replay_in, classes)
     loss = learner.loss(batch, replay)
     torch.testing.assert_close(loss, expected)
     assert_close(gradients(learner, loss), gradients(learner, expected), rtol=1e-4, atol=1e-7)
@@ -349,7 +333,7 @@ def test_replay_in_a_third_task_is_in_all_three_subspaces_and_learning_in_the_th
     learner = learn(fsl(), TASKS[:2])
     learner.begin_task(TASKS[2])
     batch, replay = some_batch(7, (2, 3), seed=50), some_batch(5, (5, 1, 0, 4), seed=51)
-    expected = 0.7 * entropy(learner, batch, THIRD, range(6)) + 0.3 * entropy(learner, replay, list(range(D)), range(6))
+    expected = 0.7 * loss_in(learner, batch, THIRD, range(6)) + 0.3 * loss_in(learner, replay, list(range(D)), range(6))
     torch.testing.assert_close(learner.loss(batch, replay), expected)
 
 
@@ -360,8 +344,8 @@ def test_views_are_learned_with_their_originals_in_both_terms() -> None:
     learner.rng.set_state(state)
     doubled = [Batch(x * 255, y) for x, y in learner.views(batch, replay)]
     assert [len(part) for part in doubled] == [14, 10]
-    expected = 0.7 * entropy(learner, doubled[0], SECOND, [0, 1, 4, 5])
-    expected = expected + 0.3 * entropy(learner, doubled[1], USED, [0, 1, 4, 5])
+    expected = 0.7 * loss_in(learner, doubled[0], SECOND, [0, 1, 4, 5])
+    expected = expected + 0.3 * loss_in(learner, doubled[1], USED, [0, 1, 4, 5])
     torch.testing.assert_close(loss, expected)
 
 
@@ -451,7 +435,7 @@ def test_gamma_of_zero_never_touches_columns_outside_the_tasks_own() -> None:
 def test_gamma_of_zero_is_the_plain_loss_of_the_new_batch_in_its_own_columns() -> None:
     learner = in_second_task(gamma=0.0)
     batch = some_batch(9, (0, 4))
-    expected = entropy(learner, batch, SECOND, [0, 1, 4, 5])
+    expected = loss_in(learner, batch, SECOND, [0, 1, 4, 5])
     torch.testing.assert_close(learner.loss(batch, some_batch(5, (5, 1))), expected)
 
 
@@ -474,7 +458,7 @@ def test_an_empty_memory_leaves_the_new_term_with_its_weight() -> None:
     learner = fsl()
     learner.begin_task(TASKS[0])
     batch = some_batch(9, (5, 1))
-    expected = 0.7 * entropy(learner, batch, FIRST, [1, 5])
+    expected = 0.7 * loss_in(learner, batch, FIRST, [1, 5])
     torch.testing.assert_close(learner.loss(batch, no_replay(learner)), expected)
 
 
@@ -493,7 +477,7 @@ def test_with_nothing_to_learn_from_a_step_does_nothing_but_store(settings: dict
 def test_weights_of_their_own_replace_both_that_gamma_gives() -> None:
     batch, replay = some_batch(9, (0, 4)), some_batch(5, (5, 1))
     learner = in_second_task(gamma=0.9, new_weight=2.0, replay_weight=0.5)
-    expected = 2 * entropy(learner, batch, SECOND, [0, 1, 4, 5]) + 0.5 * entropy(learner, replay, USED, [0, 1, 4, 5])
+    expected = 2 * loss_in(learner, batch, SECOND, [0, 1, 4, 5]) + 0.5 * loss_in(learner, replay, USED, [0, 1, 4, 5])
     torch.testing.assert_close(learner.loss(batch, replay), expected)
 
 
@@ -503,9 +487,7 @@ def test_weights_of_their_own_replace_both_that_gamma_gives() -> None:
 def er_without_bias(lr: float) -> ER:
     net = normed_net(D, 6)
     net.head.register_parameter("bias", None)
-    learner = make(ER, net, views="digits", lr=lr, replay=5, memory=30)
-    assert isinstance(learner, ER)
-    return learner
+    return make(ER, net, views="digits", lr=lr, replay=5, memory=30)
 
 
 def test_one_task_in_the_whole_space_at_gamma_one_half_is_er() -> None:
@@ -549,17 +531,14 @@ def test_three_tasks_and_a_reuse_are_learned_step_by_step_as_the_algorithm_says(
         for batch in task_batches(task):
             terms = [(0.7, batch, own)]
             if past:
-                x, y = torch.cat([b.x for b in past]), torch.cat([b.y for b in past])
-                terms.append((0.3, Batch(x, y), used))
+                terms.append((0.3, joined(*past), used))
             loss = torch.zeros(())
             for weight, part, dims in terms:
                 logits = net.body(part.x / 255)[:, dims] @ net.head.weight[:, dims].T
                 shares = torch.softmax(logits[:, sorted(seen)], dim=1)
                 right = shares[torch.arange(len(part)), torch.tensor([sorted(seen).index(c) for c in part.y.tolist()])]
                 loss = loss - weight * right.log().mean()
-            parameters = list(net.parameters())
-            for parameter, slope in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
-                parameter.data -= 0.2 * slope
+            descend(net.parameters(), loss, 0.2)
             past.append(batch)
             assert learner.observe(batch).item() == pytest.approx(loss.item(), rel=1e-4)
         assert chosen(learner.space("task")) == sorted(own)

@@ -14,19 +14,23 @@ from torch import Tensor
 
 from helpers import (
     assert_close,
+    assert_finite,
     assert_same_bits,
     copied,
+    everything,
     gradients,
+    joined,
+    labelled,
     make,
     no_replay,
     normed_net,
     observe_all,
     plain_net,
     some_batch,
-    some_images,
 )
+from method_helpers import assert_names_change_nothing, descend, entropy, learn, take_renamed_head, united
 from onepass.batch import Batch, Task
-from onepass.learner import SETTLE, Learner
+from onepass.learner import SETTLE
 from onepass.methods.er import ER, ERConfig
 from onepass.methods.er_ace import ERACE
 from onepass.methods.er_lode import ERLODE, ERLODEConfig
@@ -39,13 +43,7 @@ FORMS = pytest.mark.parametrize(("combine", "forward"), [("mean", "separate"), (
 
 
 def lode(net: Net | None = None, **settings: Any) -> ERLODE:
-    learner = make(ERLODE, plain_net(10, N) if net is None else net, **settings)
-    assert isinstance(learner, ERLODE)
-    return learner
-
-
-def labelled(labels: Sequence[int], seed: int = 0) -> Batch:
-    return Batch(some_images(len(labels), seed=seed), torch.tensor(labels))
+    return make(ERLODE, plain_net(10, N) if net is None else net, **settings)
 
 
 def batches_of(task: Task, n: int) -> list[Batch]:
@@ -54,17 +52,8 @@ def batches_of(task: Task, n: int) -> list[Batch]:
     return [labelled(labels, seed=100 * task.index + i) for i in range(n)]
 
 
-def learn(learner: Learner, tasks: Sequence[Task], n: int = 4) -> Learner:
-    for task in tasks:
-        learner.begin_task(task)
-        observe_all(learner, batches_of(task, n))
-        learner.end_task()
-    return learner
-
-
 def in_third_task(**settings: Any) -> ERLODE:
-    learner = lode(**settings)
-    learn(learner, TASKS[:2])
+    learner = learn(lode(**settings), TASKS[:2], batches=batches_of)
     learner.begin_task(TASKS[2])
     return learner
 
@@ -81,14 +70,6 @@ def decoupled(logits: Tensor, y: Tensor, old: Sequence[int], new: Sequence[int],
         group = old if label in old else new
         rows.append(beta * share(row, group, [*old, *new]) + share(row, [label], group))
     return torch.stack(rows).mean()
-
-
-def entropy(logits: Tensor, y: Tensor, classes: Sequence[int]) -> Tensor:
-    return torch.stack([share(row, [c], classes) for row, c in zip(logits, y.tolist(), strict=True)]).mean()
-
-
-def united(new: Tensor, old: Tensor, sizes: tuple[int, int], combine: str) -> Tensor:
-    return new + old if combine == "sum" else (sizes[0] * new + sizes[1] * old) / sum(sizes)
 
 
 def test_its_settings_are_those_of_er_with_one_more() -> None:
@@ -131,7 +112,7 @@ def test_a_new_row_of_an_old_class_competes_within_the_old_group(combine: str, f
 def test_the_share_of_the_first_part_falls_with_the_number_of_finished_tasks(tasks: int) -> None:
     learner = lode(rho=0.6)
     every = [Task(0, (6,)), Task(1, (0, 4)), Task(2, (7, 2, 9)), Task(3, (1, 3))]
-    learn(learner, every[:tasks], n=2)
+    learn(learner, every[:tasks], n=2, batches=batches_of)
     learner.begin_task(every[tasks])
     old = [c for task in every[:tasks] for c in task.classes]
     batch = labelled([every[tasks].classes[i] for i in (0, 1, 1)], seed=50)
@@ -186,15 +167,15 @@ def test_two_tasks_at_rho_one_are_learned_as_by_er() -> None:
     made = [make(cls, normed_net(10, N), views="digits", replay=4, memory=12) for cls in (ER,)]
     made.append(make(ERLODE, normed_net(10, N), views="digits", replay=4, memory=12, rho=1.0))
     for learner in made:
-        learn(learner, TASKS[:2])
+        learn(learner, TASKS[:2], batches=batches_of)
     assert_close(copied(made[0].net), copied(made[1].net), rtol=1e-3, atol=1e-5)
 
 
 def test_the_first_task_is_er_bit_by_bit_whatever_rho() -> None:
     """[c]"""
-    er = learn(make(ER, normed_net(10, N), views="digits", replay=4), TASKS[:1])
+    er = learn(make(ER, normed_net(10, N), views="digits", replay=4), TASKS[:1], batches=batches_of)
     for rho in (0.0, 0.1, 5.0):
-        learner = learn(lode(normed_net(10, N), views="digits", replay=4, rho=rho), TASKS[:1])
+        learner = learn(lode(normed_net(10, N), views="digits", replay=4, rho=rho), TASKS[:1], batches=batches_of)
         assert_same_bits(copied(learner.net), copied(er.net))
 
 
@@ -228,14 +209,8 @@ def test_without_the_first_part_it_is_er_ace_on_batches_of_all_new_classes(combi
 def test_other_names_for_the_classes_change_nothing() -> None:
     names = torch.tensor([3, 7, 0, 5, 9, 1, 6, 2, 4, 8])
     ours, theirs = lode(replay=4), lode(replay=4)
-    with torch.no_grad():
-        theirs.net.head.weight[names], theirs.net.head.bias[names] = ours.net.head.weight, ours.net.head.bias
-    for task in TASKS:
-        ours.begin_task(task)
-        theirs.begin_task(Task(task.index, tuple(names[list(task.classes)].tolist())))
-        for batch in batches_of(task, 3):
-            torch.testing.assert_close(ours.observe(batch), theirs.observe(Batch(batch.x, names[batch.y])))
-    torch.testing.assert_close(theirs.net.head.weight[names], ours.net.head.weight, rtol=1e-4, atol=1e-6)
+    take_renamed_head(theirs, ours, names)
+    assert_names_change_nothing(ours, theirs, names, TASKS, batches=batches_of)
 
 
 # In the stream.
@@ -254,12 +229,10 @@ def test_three_tasks_are_learned_step_by_step_as_written_out() -> None:
             else:
                 loss = entropy(logits, batch.y, task.classes)
             if past:
-                x, y = torch.cat([b.x for b in past]), torch.cat([b.y for b in past])
-                whole = entropy(net(x / 255), y, [*old, *task.classes])
-                loss = united(loss, whole, (len(batch), len(y)), "mean")
-            parameters = list(net.parameters())
-            for parameter, slope in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
-                parameter.data -= 0.2 * slope
+                stored = joined(*past)
+                whole = entropy(net(stored.x / 255), stored.y, [*old, *task.classes])
+                loss = united(loss, whole, (len(batch), len(stored)), "mean")
+            descend(net.parameters(), loss, 0.2)
             past.append(batch)
             assert learner.observe(batch).item() == pytest.approx(loss.item(), rel=1e-4)
         learner.end_task()
@@ -269,7 +242,7 @@ def test_three_tasks_are_learned_step_by_step_as_written_out() -> None:
 
 def test_tasks_that_begin_by_themselves_are_counted_like_announced_ones() -> None:
     told, untold = (lode(replay=4, rho=0.5) for _ in range(2))
-    learn(told, TASKS, n=SETTLE)
+    learn(told, TASKS, n=SETTLE, batches=batches_of)
     for task in TASKS:
         observe_all(untold, batches_of(task, SETTLE))
     assert_same_bits(copied(told.net), copied(untold.net))
@@ -290,7 +263,7 @@ def test_an_empty_memory_leaves_the_new_term_whole(combine: str) -> None:
 
 def test_old_classes_in_a_batch_and_classes_that_the_memory_has_lost_leave_every_loss_finite() -> None:
     learner = lode(memory=1, replay=1)
-    learn(learner, TASKS[:2])
+    learn(learner, TASKS[:2], batches=batches_of)
     learner.begin_task(TASKS[2])
     for seed, classes in enumerate([(7, 2, 1, 0), (1, 3), (4,), (9,)]):
         assert learner.observe(some_batch(5, classes, seed=seed)).isfinite()
@@ -298,7 +271,7 @@ def test_old_classes_in_a_batch_and_classes_that_the_memory_has_lost_leave_every
     learner.begin_task(Task(3, (1, 9)))  # nothing new: there is one group
     for seed in range(3):
         assert learner.observe(some_batch(5, (1, 9), seed=seed)).isfinite()
-    assert all(value.isfinite().all() for value in copied(learner.net).values())
+    assert_finite(learner.net)
 
 
 def test_a_grown_learner_goes_on_by_the_same_rule() -> None:
@@ -306,7 +279,7 @@ def test_a_grown_learner_goes_on_by_the_same_rule() -> None:
     learner.grow(12)
     learner.begin_task(Task(3, (11, 10)))
     batch = labelled([11, 10, 11, 0], seed=60)
-    stored = learner.memory.read(torch.arange(len(learner.memory)))
+    stored = everything(learner)
     new = decoupled(learner.net(batch.x / 255), batch.y, [*OLD, *NEW], [10, 11], 0.1 / 3)
     old = entropy(learner.net(stored.x / 255), stored.y, [*OLD, *NEW, 10, 11])
     before = learner.net.head.weight.detach().clone()

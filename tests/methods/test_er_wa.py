@@ -11,8 +11,10 @@ from torch import Tensor
 
 from helpers import (
     assert_close,
+    assert_finite,
     assert_same_bits,
     copied,
+    labelled,
     make,
     normed_net,
     observe_all,
@@ -22,7 +24,8 @@ from helpers import (
     some_images,
     state_of,
 )
-from onepass.batch import Batch, Task
+from method_helpers import learn
+from onepass.batch import Task
 from onepass.learner import SETTLE, Learner
 from onepass.methods.er import ER, ERConfig
 from onepass.methods.er_wa import ERWA
@@ -34,15 +37,6 @@ N, D = 9, 10  # class 5 and 8 never come
 
 def wa(net: Net | None = None, cls: type[Learner] = ERWA, **settings: Any) -> Learner:
     return make(cls, plain_net(D, N) if net is None else net, **settings)
-
-
-def learn(learner: Learner, tasks: Sequence[Task], n: int = 4, *, end: bool = True) -> Learner:
-    for task in tasks:
-        learner.begin_task(task)
-        observe_all(learner, [some_batch(5, task.classes, seed=100 * task.index + i) for i in range(n)])
-        if end:
-            learner.end_task()
-    return learner
 
 
 def norms(learner: Learner) -> list[float]:
@@ -231,10 +225,10 @@ def test_within_a_task_predictions_are_those_of_the_head_as_it_is() -> None:
 def test_without_announced_tasks_rows_are_aligned_when_the_next_classes_arrive() -> None:
     learner = wa(lr=0.0)  # so that only the alignment moves weights
     for _ in range(SETTLE):
-        learner.observe(Batch(some_images(4), torch.tensor([1, 3, 6, 1])))
+        learner.observe(labelled([1, 3, 6, 1]))
     before = set_norms(learner, SHORTER[0])
     for _ in range(SETTLE):
-        learner.observe(Batch(some_images(4), torch.tensor([0, 4, 0, 4])))
+        learner.observe(labelled([0, 4, 0, 4]))
     assert torch.equal(learner.net.head.weight.detach(), before)
     learner.observe(some_batch(4, (7,)))
     expected = before.clone()
@@ -264,6 +258,6 @@ def test_old_classes_in_a_batch_and_classes_that_the_memory_has_lost_leave_all_f
     for seed in range(4):
         assert learner.observe(some_batch(5, (7, 2, 1, 0), seed=seed)).isfinite()
     learner.end_task()
-    assert all(value.isfinite().all() for value in copied(learner.net).values())
+    assert_finite(learner.net)
     found = norms(learner)
     assert mean([found[c] for c in (2, 7)]) == pytest.approx(mean([found[c] for c in (0, 1, 3, 4, 6)]), rel=1e-6)

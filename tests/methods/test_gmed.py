@@ -15,13 +15,27 @@ from helpers import (
     SHAPE,
     assert_close,
     assert_same_bits,
+    cloned,
     copied,
+    everything,
     make,
     normed_net,
-    observe_all,
     plain_net,
     rng,
     some_batch,
+)
+from method_helpers import (
+    SCOPE,
+    SEEN,
+    WatchedChoice,
+    assert_learns_what_memory_lost,
+    assert_learns_when_grown,
+    descend,
+    descended,
+    entropy,
+    hold_gradient,
+    parameters_of,
+    united,
 )
 from onepass.batch import Batch, Task
 from onepass.errors import Diverged
@@ -31,20 +45,11 @@ from onepass.methods.gmed import GMED, GMEDConfig
 from onepass.net import Net
 from onepass.views import decode
 
-SEEN = (0, 1, 2, 3)
-SCOPE = {"seen": [0, 1, 2, 3], "all": [0, 1, 2, 3, 4, 5]}  # two outputs belong to no class seen
 
-
-class Watched(GMED):
+class Watched(WatchedChoice, GMED):
     """Remembers what it edited, and can refuse a step as one does that diverges."""
 
-    spied_pool: Batch | None = None
-    spied: Batch | None = None
     refuse = False
-
-    def choose(self, pool: Batch) -> Batch:
-        self.spied_pool, self.spied = copy.deepcopy(pool), super().choose(pool)
-        return self.spied
 
     def update(self, loss: Tensor, optimizer: torch.optim.Optimizer | None = None) -> Tensor:
         if self.refuse:
@@ -68,7 +73,6 @@ def gmed(net: Net | None = None, stored: int = 6, **settings: Any) -> Watched:
     """A learner that has met classes 0 to 3, with some grey samples of them stored."""
     settings = {"lr": 0.5, "memory": 40, "stride": 1.0, **settings}
     learner = make(Watched, smooth_net() if net is None else net, **settings)
-    assert isinstance(learner, Watched)
     learner.begin_task(Task(0, SEEN))
     if stored:
         batch = grey_batch(stored, SEEN, seed=77)
@@ -77,47 +81,24 @@ def gmed(net: Net | None = None, stored: int = 6, **settings: Any) -> Watched:
     return learner
 
 
-def entropy(net: Net, x: Tensor, y: Tensor, classes: Sequence[int]) -> Tensor:
-    """Mean of minus the log of the label's share among the classes."""
-    rows = zip(net(x), y.tolist(), strict=True)
-    return torch.stack([torch.logsumexp(torch.stack([row[c] for c in classes]), 0) - row[c] for row, c in rows]).mean()
-
-
 def stepped(net: Net, batch: Batch, lr: float, classes: Sequence[int] = SEEN) -> Net:
     """A copy that has really taken the step on the new batch."""
     other = copy.deepcopy(net)
-    parameters = list(other.parameters())
-    slopes = torch.autograd.grad(entropy(other, decode(batch.x), batch.y, classes), parameters)
-    with torch.no_grad():
-        for parameter, slope in zip(parameters, slopes, strict=True):
-            parameter -= lr * slope
+    descend(other.parameters(), entropy(other(decode(batch.x)), batch.y, classes), lr)
     return other
 
 
 def interference(now: Net, after: Net, x: Tensor, y: Tensor, classes: Sequence[int] = SEEN) -> Tensor:
     """d: how much the step would raise the mean loss of these images."""
-    return entropy(after, x, y, classes) - entropy(now, x, y, classes)
+    return entropy(after(x), y, classes) - entropy(now(x), y, classes)
 
 
 def directions(now: Net, after: Net, pool: Batch, regular: float, classes: Sequence[int] = SEEN) -> Tensor:
     """The gradient of d - regular * loss for the pixels; nets are copied, so their statistics stay."""
     now, after = copy.deepcopy(now), copy.deepcopy(after)
     x = pool.x.clone().requires_grad_()
-    goal = interference(now, after, x, pool.y, classes) - regular * entropy(now, x, pool.y, classes)
+    goal = interference(now, after, x, pool.y, classes) - regular * entropy(now(x), pool.y, classes)
     return torch.autograd.grad(goal, x)[0]
-
-
-def hold_gradient(learner: GMED, batch: Batch) -> None:
-    learner.optimizer.zero_grad()
-    learner.term(batch).backward()
-
-
-def everything(learner: GMED) -> Batch:
-    return learner.memory.read(torch.arange(len(learner.memory)))
-
-
-def parameters_of(net: nn.Module) -> dict[str, Tensor]:
-    return {name: value.detach().clone() for name, value in net.named_parameters()}
 
 
 # The edit.
@@ -182,7 +163,7 @@ def test_the_regulariser_lowers_the_present_loss_and_a_negative_one_raises_it(re
     batch, pool = grey_batch(4, (0, 3)), everything(learner)
     hold_gradient(learner, batch)
     edited = learner.choose(pool)
-    before, after = (entropy(learner.net, x, pool.y, SEEN).item() for x in (learner.memory.field("x")[:6], edited.x))
+    before, after = (entropy(learner.net(x), pool.y, SEEN).item() for x in (learner.memory.field("x")[:6], edited.x))
     assert sign * (after - before) > 1e-3
 
 
@@ -261,13 +242,12 @@ def test_a_step_edits_by_the_whole_new_gradient_and_then_learns_new_and_edited(c
     torch.testing.assert_close(edited.x, expected.clamp(0, 1), rtol=1e-3, atol=1e-5)
     shrunk = pool.x + 5 * directions(net, stepped(net, batch, 0.5 * 6 / 9), pool, 0.01)
     assert (shrunk - expected).abs().max() > 1e-3
-    new, old, raw = (entropy(net, part.x, part.y, SEEN) for part in (batch, edited, pool))
+    new, old, raw = (entropy(net(part.x), part.y, SEEN) for part in (batch, edited, pool))
     assert (raw - old).abs() > 1e-3
-    total = new + old if combine == "sum" else (6 * new + 3 * old) / 9
+    total = united(new, old, (6, 3), combine)
     torch.testing.assert_close(loss, total.detach())
-    before, slopes = parameters_of(net), torch.autograd.grad(total, list(net.parameters()))
-    moved = {name: before[name] - 0.5 * slope for name, slope in zip(before, slopes, strict=True)}
-    assert_close(parameters_of(learner.net), moved, rtol=1e-4, atol=1e-6)
+    moved = descended(parameters_of(net=net), total, 0.5)
+    assert_close(cloned(parameters_of(net=learner.net)), moved, rtol=1e-4, atol=1e-6)
 
 
 def test_images_are_edited_raw_and_replayed_with_views_of_the_edited() -> None:
@@ -281,7 +261,7 @@ def test_images_are_edited_raw_and_replayed_with_views_of_the_edited() -> None:
     torch.testing.assert_close(learner.spied.x, expected.clamp(0, 1), rtol=1e-3, atol=1e-5)
     [(z, w)] = twin.views(learner.spied)
     assert (len(x), len(z)) == (8, 12)
-    torch.testing.assert_close(loss, entropy(net, torch.cat([x, z]), torch.cat([y, w]), SEEN).detach())
+    torch.testing.assert_close(loss, entropy(net(torch.cat([x, z])), torch.cat([y, w]), SEEN).detach())
 
 
 # The memory.
@@ -435,26 +415,9 @@ def test_the_recommended_values_are_the_defaults() -> None:
 
 def test_a_class_that_the_memory_has_lost_and_one_that_comes_again_are_learned() -> None:
     learner = make(GMED, normed_net(8, 6), memory=3, replay=2, views="digits", decay=0.9)
-    for t, classes in enumerate([(0, 1), (2, 3), (4, 5)]):
-        learner.begin_task(Task(t, classes))
-        for i in range(5):
-            assert learner.observe(some_batch(4, classes, seed=10 * t + i)).isfinite()
-        learner.end_task()
-    lost = set(range(6)) - set(learner.memory.field("y").tolist())
-    assert lost
-    for i in range(5):
-        assert learner.observe(some_batch(4, (4, *lost), seed=100 + i)).isfinite()
-    assert all(value.isfinite().all() for value in copied(learner.net).values())
+    assert_learns_what_memory_lost(learner)
     assert learner.memory.field("x").isfinite().all()
 
 
 def test_growing_in_mid_stream_goes_on_learning() -> None:
-    learner = make(GMED, plain_net(8, 4), replay=3)
-    observe_all(learner, [some_batch(4, SEEN, seed=i) for i in range(5)])
-    learner.grow(6)
-    before = learner.net.head.weight.detach().clone()
-    batch = some_batch(6, (4, 5))
-    losses = [learner.observe(batch).item() for _ in range(40)]
-    assert losses[-1] < losses[0]
-    assert (learner.net.head.weight.detach() != before).any(dim=1).all()
-    assert (learner.predict(batch.x) == batch.y).float().mean() > 0.6
+    assert_learns_when_grown(make(GMED, plain_net(8, 4), replay=3))

@@ -16,26 +16,23 @@ from helpers import (
     assert_close,
     assert_same_bits,
     copied,
+    everything,
     make,
     normed_net,
-    observe_all,
     plain_net,
     some_batch,
     some_images,
     state_of,
 )
+from method_helpers import SCOPE, SEEN, assert_learns_what_memory_lost, assert_learns_when_grown
 from onepass.batch import Batch, Task
 from onepass.methods.er import ER
 from onepass.methods.gss import GSS, GSSConfig
 from onepass.net import Net
 
-SEEN = (0, 1, 2, 3)
-SCOPE = {"seen": [0, 1, 2, 3], "all": [0, 1, 2, 3, 4, 5]}  # two outputs belong to no class seen
-
 
 def gss(net: Net | None = None, classes: Sequence[int] = SEEN, **settings: Any) -> GSS:
     learner = make(GSS, plain_net(8, 6) if net is None else net, **settings)
-    assert isinstance(learner, GSS)
     learner.begin_task(Task(0, tuple(classes)))
     learner.train()
     return learner
@@ -74,12 +71,8 @@ def similarities(
     ]
 
 
-def rows(learner: GSS, start: int = 0) -> Batch:
-    return learner.memory.read(torch.arange(start, len(learner.memory)))
-
-
 def scores_of(learner: GSS, start: int = 0) -> list[float]:
-    return rows(learner, start).extra["score"].tolist()
+    return everything(learner).extra["score"][start:].tolist()
 
 
 def opposed(n: int) -> tuple[Batch, Batch]:
@@ -95,7 +88,7 @@ def two_classes(**settings: Any) -> GSS:
 
 def replaced(learner: GSS, before: Batch, batch: Batch) -> dict[int, int]:
     """Slot -> row of the batch that took it. Image, label and score of a slot must have come together."""
-    after = rows(learner)
+    after = everything(learner)
     assert len(after) == len(before)
     found = {}
     for slot in range(len(after)):
@@ -116,8 +109,8 @@ def test_the_first_batch_is_stored_with_a_score_of_one_tenth() -> None:
     learner = gss(memory=10)
     batch = some_batch(4, SEEN)
     learner.observe(batch)
-    assert torch.equal(rows(learner).x, batch.x)
-    assert torch.equal(rows(learner).y, batch.y)
+    assert torch.equal(everything(learner).x, batch.x)
+    assert torch.equal(everything(learner).y, batch.y)
     assert scores_of(learner) == pytest.approx([0.1] * 4)
     assert learner.memory.field("score").dtype == torch.float32
     assert learner.memory.field("score").shape == (10,)
@@ -194,7 +187,7 @@ def test_only_the_first_samples_for_which_there_is_room_are_stored(stored: int, 
     if stored:
         store(learner, first, 0.3)
     learner.remember(second)
-    after = rows(learner)
+    after = everything(learner)
     assert len(after) == 7
     assert torch.equal(after.x, torch.cat([first.x, second.x[: 7 - stored]]))
     assert torch.equal(after.y, torch.cat([first.y, second.y[: 7 - stored]]))
@@ -213,10 +206,10 @@ def test_a_batch_that_is_in_the_memory_already_changes_nothing() -> None:
     learner = gss(memory=6, subset=6)
     batch = some_batch(6, SEEN)
     store(learner, batch, [0.5, -0.5, 0.9, 0.0, 0.3, 1.0])
-    before = rows(learner)
+    before = everything(learner)
     for _ in range(5):
         learner.remember(batch)
-    assert state_of(vars(rows(learner))) == state_of(vars(before))
+    assert state_of(vars(everything(learner))) == state_of(vars(before))
 
 
 def test_slots_of_score_one_are_all_taken_by_samples_that_point_the_other_way() -> None:
@@ -228,7 +221,7 @@ def test_slots_of_score_one_are_all_taken_by_samples_that_point_the_other_way() 
     assert max(expected) < -0.999
     for _ in range(12):
         store(learner, old, 1.0)
-        before = rows(learner)
+        before = everything(learner)
         learner.remember(new)
         found = replaced(learner, before, new)
         assert sorted(found.values()) == [0, 1, 2]
@@ -244,7 +237,7 @@ def test_slots_of_score_minus_one_are_never_taken() -> None:
     new = Batch(some_images(3, seed=1), torch.ones(3, dtype=torch.int64))
     assert all(-0.99 < c < 0 for c in similarities(learner, new, old, [range(6)]))
     store(learner, old, -1.0)
-    before = rows(learner)
+    before = everything(learner)
     for _ in range(10):
         learner.remember(new)
     assert replaced(learner, before, new) == {}
@@ -258,7 +251,7 @@ def test_every_sample_that_gets_in_brings_its_own_score() -> None:
     assert min(abs(a - b) for a, b in combinations(expected, 2)) > 1e-3
     for _ in range(5):
         store(learner, old, 1.0)
-        before = rows(learner)
+        before = everything(learner)
         learner.remember(new)
         found = replaced(learner, before, new)
         entered += len(found)
@@ -274,7 +267,7 @@ def test_the_chance_of_a_slot_goes_by_its_own_score() -> None:
     for scores, taken in (([1.0, -1.0], 0), ([-1.0, 1.0], 1)):
         for _ in range(3):
             store(learner, old, scores)
-            before = rows(learner)
+            before = everything(learner)
             learner.remember(new)
             assert set(replaced(learner, before, new)) == {taken}
 
@@ -289,7 +282,7 @@ def test_the_chance_of_a_replacement_is_the_share_of_the_stored_score(ratio: flo
     stored, hits, trials = ratio * (c + 1) - 1, 0, 60
     for _ in range(trials):
         store(learner, old, stored)
-        before = rows(learner)
+        before = everything(learner)
         learner.remember(new)
         found = replaced(learner, before, new)
         hits += len(found)
@@ -303,7 +296,7 @@ def test_slots_are_drawn_by_how_much_their_score_exceeds_the_smallest() -> None:
     new = new[torch.tensor([1])]
     for _ in range(trials):
         store(learner, old, [0.25, 0.0, 1.0])
-        before = rows(learner)
+        before = everything(learner)
         learner.remember(new)
         [slot] = replaced(learner, before, new)
         taken[slot] += 1
@@ -316,7 +309,7 @@ def test_the_slot_of_the_smallest_score_is_spared_while_others_are_left() -> Non
     old, new = opposed(4)
     for _ in range(10):
         store(learner, old, [1.0, 0.9, 0.2, 1.0])
-        before = rows(learner)
+        before = everything(learner)
         learner.remember(new[torch.tensor([0, 1, 3])])
         assert set(replaced(learner, before, new)) == {0, 1, 3}
 
@@ -327,7 +320,7 @@ def test_as_many_samples_as_slots_take_them_all() -> None:
     old, new = opposed(4)
     for scores in ([1.0, 1.0, 0.2, 1.0], [0.2, 0.2, 0.2, 1.0], [0.2, 0.2, 0.2, 0.2]):
         store(learner, old, scores)
-        before = rows(learner)
+        before = everything(learner)
         learner.remember(new)
         assert set(replaced(learner, before, new)) == {0, 1, 2, 3}
 
@@ -347,7 +340,7 @@ def test_whether_anything_is_stored_depends_on_the_gradient_of_the_whole_batch(l
     store(learner, old, 1.0)
     for slot in range(4):  # so that the sample of class 0 is none of the stored ones
         learner.memory.field("x")[slot, 0, 3, 3] ^= 2
-    before = rows(learner)
+    before = everything(learner)
     for _ in range(6):
         learner.remember(batch)
     assert bool(replaced(learner, before, batch)) == stored
@@ -357,7 +350,7 @@ def test_a_batch_larger_than_the_memory_takes_no_more_than_its_slots() -> None:
     learner = two_classes(memory=2)
     old, new = opposed(5)
     store(learner, old[torch.tensor([0, 1])], 1.0)
-    before = rows(learner)
+    before = everything(learner)
     learner.remember(new)
     found = replaced(learner, before, new)
     assert set(found) == {0, 1}
@@ -370,7 +363,7 @@ def test_two_cosines_of_minus_one_are_no_division_by_zero() -> None:
     store(learner, Batch(x, torch.zeros(4, dtype=torch.int64)), -1.0)
     for _ in range(5):
         learner.remember(Batch(x, torch.ones(4, dtype=torch.int64)))
-    assert rows(learner).extra["score"].isfinite().all()
+    assert everything(learner).extra["score"].isfinite().all()
 
 
 def test_samples_without_a_gradient_score_zero() -> None:
@@ -379,7 +372,7 @@ def test_samples_without_a_gradient_score_zero() -> None:
     for i in range(3):
         assert learner.observe(some_batch(3, (2,), seed=i)).item() == 0
     assert scores_of(learner) == pytest.approx([0.1] * 3 + [0.0] * 3)
-    assert torch.equal(rows(learner).x, torch.cat([some_images(3, seed=i) for i in range(2)]))
+    assert torch.equal(everything(learner).x, torch.cat([some_images(3, seed=i) for i in range(2)]))
 
 
 # What must not move.
@@ -392,7 +385,7 @@ def test_storing_leaves_no_trace_in_the_network(full: bool) -> None:
     old, new = opposed(4)
     learner.observe(some_batch(4, (0, 1)))
     store(learner, old, 1.0)
-    learner.step(learner.loss(new, rows(learner)))
+    learner.step(learner.loss(new, everything(learner)))
     weights, optimizer = copied(learner.net), state_of(learner.optimizer.state_dict())
     slopes = [p.grad.clone() for p in learner.net.parameters() if p.grad is not None]
     assert slopes
@@ -442,16 +435,7 @@ def test_the_published_values_are_the_defaults() -> None:
 def test_a_class_that_the_memory_has_lost_and_one_that_comes_again_are_learned() -> None:
     """A full memory may keep its samples for ever, so here classes are missing because none was let in."""
     learner = make(GSS, normed_net(8, 6), memory=3, replay=2, views="digits")
-    for t, classes in enumerate([(0, 1), (2, 3), (4, 5)]):
-        learner.begin_task(Task(t, classes))
-        for i in range(5):
-            assert learner.observe(some_batch(4, classes, seed=10 * t + i)).isfinite()
-        learner.end_task()
-    lost = set(range(6)) - set(learner.memory.field("y").tolist())
-    assert lost
-    for i in range(5):
-        assert learner.observe(some_batch(4, (4, *lost), seed=100 + i)).isfinite()
-    assert all(value.isfinite().all() for value in copied(learner.net).values())
+    assert_learns_what_memory_lost(learner)
     assert learner.memory.field("score").isfinite().all()
     assert learner.memory.field("score").abs().max() <= 1.001
 
@@ -474,12 +458,4 @@ def test_the_memory_never_holds_a_sample_twice_or_with_another_label() -> None:
 
 
 def test_growing_in_mid_stream_goes_on_learning() -> None:
-    learner = make(GSS, plain_net(8, 4), replay=3, memory=12)
-    observe_all(learner, [some_batch(4, SEEN, seed=i) for i in range(5)])
-    learner.grow(6)
-    before = learner.net.head.weight.detach().clone()
-    batch = some_batch(6, (4, 5))
-    losses = [learner.observe(batch).item() for _ in range(40)]
-    assert losses[-1] < losses[0]
-    assert (learner.net.head.weight.detach() != before).any(dim=1).all()
-    assert (learner.predict(batch.x) == batch.y).float().mean() > 0.6
+    assert_learns_when_grown(make(GSS, plain_net(8, 4), replay=3, memory=12))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from helpers import plain_net, some_batch
+from helpers import joined, plain_net, some_batch
 from onepass.batch import Batch, Task
 from onepass.learner import Problem
 from onepass.methods.finetune import FineTune
@@ -35,7 +35,7 @@ def test_an_iidpp_step_descends_the_mean_of_its_two_batches() -> None:
     learner = IIDPP(net, PROBLEM, IIDPP.Config(lr=0.5), seed=0)
     learner.begin_task(Task(0, (0, 1, 2, 3)))
     first, second = some_batch(6, (0, 1, 2, 3), seed=1), some_batch(6, (0, 1, 2, 3), seed=2)
-    learner.observe(Batch(torch.cat([first.x, second.x]), torch.cat([first.y, second.y])))
+    learner.observe(joined(first, second))
     loss = sum(F.cross_entropy(twin(batch.x / 255), batch.y) for batch in (first, second)) / 2
     loss.backward()
     for mine, theirs in zip(net.parameters(), twin.parameters(), strict=True):

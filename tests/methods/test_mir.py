@@ -14,13 +14,30 @@ from torch import Tensor
 from helpers import (
     assert_close,
     assert_same_bits,
+    cloned,
     copied,
+    everything,
     gradients,
     make,
     normed_net,
-    observe_all,
     plain_net,
     some_batch,
+)
+from method_helpers import (
+    SCOPE,
+    SEEN,
+    WatchedChoice,
+    assert_as_stored,
+    assert_learns_what_memory_lost,
+    assert_learns_when_grown,
+    descend,
+    descended,
+    entropies,
+    hold_gradient,
+    largest,
+    parameters_of,
+    slots,
+    united,
 )
 from onepass.batch import Batch, Task
 from onepass.methods.er import ER
@@ -28,74 +45,35 @@ from onepass.methods.finetune import FineTune
 from onepass.methods.mir import MIR, MIRConfig
 from onepass.net import Net
 
-SEEN = (0, 1, 2, 3)
-SCOPE = {"seen": [0, 1, 2, 3], "all": [0, 1, 2, 3, 4, 5]}  # two outputs belong to no class seen
 
-
-class Watched(MIR):
+class Watched(WatchedChoice, MIR):
     """Remembers what it chose, and from what."""
-
-    spied_pool: Batch | None = None
-    spied: Batch | None = None
-
-    def choose(self, pool: Batch) -> Batch:
-        self.spied_pool, self.spied = pool, super().choose(pool)
-        return self.spied
 
 
 def mir(net: Net | None = None, stored: int = 20, **settings: Any) -> Watched:
     """A learner that has met classes 0 to 3, with some samples of them stored."""
     learner = make(Watched, plain_net(8, 6) if net is None else net, **{"lr": 0.5, "memory": 40, **settings})
-    assert isinstance(learner, Watched)
     learner.begin_task(Task(0, SEEN))
     learner.memory.write(learner.memory.reservoir(stored), some_batch(stored, SEEN, seed=77))
     return learner
 
 
-def entropies(net: Net, batch: Batch, classes: Sequence[int]) -> Tensor:
-    """Minus the log of the label's share among the classes, one row at a time."""
-    rows = zip(net(batch.x / 255), batch.y.tolist(), strict=True)
-    return torch.stack([torch.logsumexp(torch.stack([row[c] for c in classes]), 0) - row[y] for row, y in rows])
+def losses_of(net: Net, batch: Batch, classes: Sequence[int]) -> Tensor:
+    """The loss of each image when the network sees the whole batch."""
+    return entropies(net(batch.x / 255), batch.y, classes)
 
 
 def stepped(net: Net, batch: Batch, lr: float, classes: Sequence[int]) -> Net:
     """A copy that has really taken the step on the new batch."""
     other = copy.deepcopy(net)
-    parameters = list(other.parameters())
-    slopes = torch.autograd.grad(entropies(other, batch, classes).mean(), parameters)
-    with torch.no_grad():
-        for parameter, slope in zip(parameters, slopes, strict=True):
-            parameter -= lr * slope
+    descend(other.parameters(), losses_of(other, batch, classes).mean(), lr)
     return other
 
 
 def one_by_one(net: Net, pool: Batch, classes: Sequence[int]) -> Tensor:
     """The losses of a pool whose images do not know of each other."""
     with torch.no_grad():
-        return torch.cat([entropies(net, pool[torch.tensor([i])], classes) for i in range(len(pool))])
-
-
-def hold_gradient(learner: MIR, batch: Batch) -> None:
-    learner.optimizer.zero_grad()
-    learner.term(batch).backward()
-
-
-def everything(learner: MIR) -> Batch:
-    return learner.memory.read(torch.arange(len(learner.memory)))
-
-
-def largest(scores: Tensor, n: int) -> set[int]:
-    order = scores.argsort(descending=True)
-    assert len(scores) == n or scores[order[n - 1]] - scores[order[n]] > 1e-5  # a close call would test rounding
-    return set(order[:n].tolist())
-
-
-def slots(batch: Batch | None) -> set[int]:
-    assert batch is not None
-    assert batch.slots is not None
-    found = batch.slots.tolist()
-    assert len(set(found)) == len(found)
-    return set(found)
+        return torch.cat([losses_of(net, pool[torch.tensor([i])], classes) for i in range(len(pool))])
 
 
 # The score.
@@ -135,8 +113,8 @@ def test_a_small_step_ranks_by_minus_the_product_of_the_two_gradients() -> None:
     def flat(loss: Tensor) -> Tensor:
         return torch.cat([g.flatten() for g in gradients(learner, loss).values()])
 
-    new = flat(entropies(learner.net, batch, SEEN).mean())
-    losses = entropies(learner.net, pool, SEEN)
+    new = flat(losses_of(learner.net, batch, SEEN).mean())
+    losses = losses_of(learner.net, pool, SEEN)
     slopes = torch.stack([-(flat(loss) @ new) for loss in losses])
     assert slopes.min() < 0 < slopes.max()
     for n in range(1, 10):
@@ -165,8 +143,8 @@ def test_candidates_are_normalised_by_their_own_batch_as_in_training() -> None:
         batch, pool = some_batch(4, (0, 3), seed=trial), everything(learner)
         after = stepped(learner.net, batch, 0.5, SEEN)
         with torch.no_grad():
-            growth = entropies(after, pool, SEEN) - entropies(copy.deepcopy(learner.net), pool, SEEN)
-            still = entropies(after.eval(), pool, SEEN) - entropies(copy.deepcopy(learner.net).eval(), pool, SEEN)
+            growth = losses_of(after, pool, SEEN) - losses_of(copy.deepcopy(learner.net), pool, SEEN)
+            still = losses_of(after.eval(), pool, SEEN) - losses_of(copy.deepcopy(learner.net).eval(), pool, SEEN)
         hold_gradient(learner, batch)
         found = slots(learner.choose(pool))
         assert found == largest(growth, 5)
@@ -198,8 +176,7 @@ def test_as_many_candidates_are_drawn_as_asked_for_or_as_there_are(stored: int, 
     assert len(pool) == n == len(slots(pool))
     assert slots(pool) <= set(range(stored))
     if n:
-        assert torch.equal(pool.x, learner.memory.field("x")[pool.slots])
-        assert torch.equal(pool.y, learner.memory.field("y")[pool.slots])
+        assert_as_stored(pool, learner)
 
 
 def test_every_stored_sample_may_be_a_candidate() -> None:
@@ -224,9 +201,7 @@ def test_chosen_rows_keep_images_labels_and_slots_together() -> None:
     hold_gradient(learner, some_batch(4, (0, 3)))
     order = torch.randperm(20, generator=torch.Generator().manual_seed(3))
     picked = learner.choose(learner.memory.read(order))
-    assert picked.slots is not None
-    assert torch.equal(picked.x, learner.memory.field("x")[picked.slots])
-    assert torch.equal(picked.y, learner.memory.field("y")[picked.slots])
+    assert_as_stored(picked, learner)
 
 
 # The step.
@@ -240,7 +215,6 @@ def test_a_step_looks_ahead_by_the_whole_new_gradient_and_then_learns_new_and_ch
         learner = mir(plain_net(8, 6, seed=trial), lr=3.0, candidates=20, replay=3, combine=combine)
         learner.observe(some_batch(4, (1, 2), seed=50 + trial))  # leaves a gradient behind
         batch, net = some_batch(6, (0, 3), seed=trial), copy.deepcopy(learner.net)
-        before = {name: value.detach().clone() for name, value in net.named_parameters()}
         loss = learner.observe(batch)
         pool, picked = learner.spied_pool, learner.spied
         assert pool is not None
@@ -250,13 +224,11 @@ def test_a_step_looks_ahead_by_the_whole_new_gradient_and_then_learns_new_and_ch
         )
         assert slots(picked) == {pool.slots[i].item() for i in largest(growth, 3)}
         halved += slots(picked) != {pool.slots[i].item() for i in half.argsort(descending=True)[:3].tolist()}
-        new, old = (entropies(net, part, SEEN).mean() for part in (batch, picked))
-        expected = new + old if combine == "sum" else (6 * new + 3 * old) / 9
+        new, old = (losses_of(net, part, SEEN).mean() for part in (batch, picked))
+        expected = united(new, old, (6, 3), combine)
         torch.testing.assert_close(loss, expected.detach())
-        slopes = torch.autograd.grad(expected, list(net.parameters()))
-        moved = {name: before[name] - 3.0 * slope for name, slope in zip(before, slopes, strict=True)}
-        ours = {name: value.detach() for name, value in learner.net.named_parameters()}
-        assert_close(ours, moved, rtol=1e-4, atol=1e-5)
+        moved = descended(parameters_of(net=net), expected, 3.0)
+        assert_close(cloned(parameters_of(net=learner.net)), moved, rtol=1e-4, atol=1e-5)
     assert halved  # the share of the new batch (6 of 9) in the look-ahead would have been seen
 
 
@@ -276,9 +248,8 @@ def test_candidates_are_scored_raw_and_replayed_with_views() -> None:
     [(z, w)] = twin.views(learner.spied)
     assert len(z) == 10
     expected = F.cross_entropy(net(torch.cat([x, z]))[:, :4], torch.cat([y, w]))
-    slopes = torch.autograd.grad(expected, list(net.parameters()))
-    moved = {n: p.detach() - 0.5 * slope for (n, p), slope in zip(net.named_parameters(), slopes, strict=True)}
-    assert_close({n: p.detach() for n, p in learner.net.named_parameters()}, moved, rtol=1e-4, atol=1e-6)
+    moved = descended(parameters_of(net=net), expected, 0.5)
+    assert_close(cloned(parameters_of(net=learner.net)), moved, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("combine", ["mean", "sum"])
@@ -311,25 +282,8 @@ def test_an_empty_memory_leaves_the_plain_step_of_the_new_batch(combine: str) ->
 
 def test_a_class_that_the_memory_has_lost_and_one_that_comes_again_are_learned() -> None:
     learner = make(MIR, normed_net(8, 6), memory=3, replay=2, candidates=3, views="digits")
-    for t, classes in enumerate([(0, 1), (2, 3), (4, 5)]):
-        learner.begin_task(Task(t, classes))
-        for i in range(5):
-            assert learner.observe(some_batch(4, classes, seed=10 * t + i)).isfinite()
-        learner.end_task()
-    lost = set(range(6)) - set(learner.memory.field("y").tolist())
-    assert lost
-    for i in range(5):
-        assert learner.observe(some_batch(4, (4, *lost), seed=100 + i)).isfinite()
-    assert all(value.isfinite().all() for value in copied(learner.net).values())
+    assert_learns_what_memory_lost(learner)
 
 
 def test_growing_in_mid_stream_goes_on_learning() -> None:
-    learner = make(MIR, plain_net(8, 4), replay=3, candidates=10)
-    observe_all(learner, [some_batch(4, SEEN, seed=i) for i in range(5)])
-    learner.grow(6)
-    before = learner.net.head.weight.detach().clone()
-    batch = some_batch(6, (4, 5))
-    losses = [learner.observe(batch).item() for _ in range(40)]
-    assert losses[-1] < losses[0]
-    assert (learner.net.head.weight.detach() != before).any(dim=1).all()
-    assert (learner.predict(batch.x) == batch.y).float().mean() > 0.6
+    assert_learns_when_grown(make(MIR, plain_net(8, 4), replay=3, candidates=10))

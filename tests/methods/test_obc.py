@@ -6,18 +6,19 @@ Letters in brackets name the properties that were asked of the method.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from helpers import (
     assert_close,
+    assert_finite,
     assert_same_bits,
     copied,
+    everything,
     make,
     normed_net,
     observe_all,
@@ -27,6 +28,7 @@ from helpers import (
     some_batch,
     some_images,
 )
+from method_helpers import assert_learns_from_odd_samples, inputs_of, into_second_task
 from onepass.batch import Batch, Task
 from onepass.errors import Diverged
 from onepass.methods.er import ER
@@ -39,29 +41,11 @@ SEEN = (0, 1, 4, 5)
 
 
 def obc(net: Net | None = None, **settings: Any) -> OBC:
-    learner = make(OBC, plain_net(D, C) if net is None else net, **{"memory": 40, **settings})
-    assert isinstance(learner, OBC)
-    return learner
+    return make(OBC, plain_net(D, C) if net is None else net, **{"memory": 40, **settings})
 
 
 def in_second_task(net: Net | None = None, **settings: Any) -> OBC:
-    learner = obc(net, **settings)
-    learner.begin_task(Task(0, OLD))
-    observe_all(learner, [some_batch(6, OLD, seed) for seed in (70, 71)])
-    learner.end_task()
-    learner.begin_task(Task(1, NEW))
-    return learner
-
-
-@contextmanager
-def inputs_of(module: nn.Module) -> Iterator[list[Tensor]]:
-    """What goes into a module, pass by pass."""
-    found: list[Tensor] = []
-    handle = module.register_forward_pre_hook(lambda _, given: found.append(given[0].detach().clone()))
-    try:
-        yield found
-    finally:
-        handle.remove()
+    return into_second_task(obc(net, **settings), OLD, NEW)
 
 
 def corrected_by_hand(
@@ -81,9 +65,7 @@ def corrected_by_hand(
 
 
 def er_beside(learner: OBC, net: Net, **settings: Any) -> ER:
-    er = make(ER, net, **{"memory": 40, **settings})
-    assert isinstance(er, ER)
-    return er
+    return make(ER, net, **{"memory": 40, **settings})
 
 
 # Two heads.
@@ -195,7 +177,7 @@ def test_the_memory_is_drawn_from_afresh_and_before_the_batch_is_stored(views: s
     learner = in_second_task(normed_net(D, C), views=views, replay=4, correct=3, smoothing=0.3, lr=0.2)
     times, elsewhere, changed = (1 if views == "none" else 2), 0, 0
     for seed in range(6):
-        stored = learner.memory.read(torch.arange(len(learner.memory)))
+        stored = everything(learner)
         slot = {image.numpy().tobytes(): i for i, image in enumerate(stored.x)}
         head = copied(learner.corrected)
         with inputs_of(learner.net.body) as passes:
@@ -309,11 +291,8 @@ def test_the_corrected_head_predicts_among_the_classes_seen() -> None:
 
 def test_a_batch_with_an_old_class_and_a_memory_without_one_are_learned() -> None:
     learner = in_second_task(normed_net(D, C), views="digits")
-    assert learner.observe(some_batch(6, (*OLD, *NEW), seed=80)).isfinite()
-    learner.memory.field("y").fill_(OLD[0])
-    assert learner.observe(some_batch(6, NEW, seed=81)).isfinite()
-    assert learner.observe(some_batch(1, OLD[1:], seed=82)).isfinite()
-    assert all(value.isfinite().all() for value in (*copied(learner.net).values(), *copied(learner.corrected).values()))
+    assert_learns_from_odd_samples(learner, OLD, NEW)
+    assert_finite(learner.corrected)
 
 
 def test_learning_goes_on_with_classes_that_a_grown_learner_has_room_for() -> None:

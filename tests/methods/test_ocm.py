@@ -8,8 +8,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -19,17 +18,22 @@ from torch import Tensor, nn
 
 from helpers import (
     assert_close,
+    assert_finite,
     assert_same_bits,
+    cloned,
     copied,
+    everything,
+    labelled,
     make,
     no_replay,
     normed_net,
-    observe_all,
     plain_net,
     rng,
+    slopes_of,
     some_batch,
     some_images,
 )
+from method_helpers import descended, entropy, inputs_of, into_second_task, parameters_of
 from onepass.batch import Batch, Task
 from onepass.errors import UsageError
 from onepass.learner import Problem
@@ -45,9 +49,7 @@ NEAR = {"rtol": 1e-4, "atol": 1e-4}
 
 
 def ocm(net: Net | None = None, **settings: Any) -> OCM:
-    learner = make(OCM, plain_net(D, C) if net is None else net, **{"memory": 40, "replay": 3, **settings})
-    assert isinstance(learner, OCM)
-    return learner
+    return make(OCM, plain_net(D, C) if net is None else net, **{"memory": 40, "replay": 3, **settings})
 
 
 def in_first_task(net: Net | None = None, **settings: Any) -> OCM:
@@ -58,25 +60,11 @@ def in_first_task(net: Net | None = None, **settings: Any) -> OCM:
 
 def in_second_task(net: Net | None = None, **settings: Any) -> OCM:
     """The network has moved on since the first task ended, so it and its frozen copy differ."""
-    learner = in_first_task(net, **{"lr": 0.01, **settings})
-    observe_all(learner, [some_batch(3, OLD, seed) for seed in (70, 71)])
-    learner.end_task()
-    learner.begin_task(Task(1, NEW))
+    learner = into_second_task(ocm(net, **{"lr": 0.01, **settings}), OLD, NEW, size=3)
     with torch.no_grad():
         for i, parameter in enumerate(learner.trainable()):
             parameter += 0.1 * torch.randn(parameter.shape, generator=rng(i))
     return learner
-
-
-@contextmanager
-def inputs_of(module: nn.Module) -> Iterator[list[Tensor]]:
-    """What goes into a module, pass by pass."""
-    found: list[Tensor] = []
-    handle = module.register_forward_pre_hook(lambda _, given: found.append(given[0].detach().clone()))
-    try:
-        yield found
-    finally:
-        handle.remove()
 
 
 @pytest.fixture
@@ -90,14 +78,11 @@ def dimmed(x: Tensor) -> Tensor:
 
 
 def parameters(learner: OCM) -> dict[str, Tensor]:
-    parts = {"net": learner.net, "project": learner.project}
-    return {f"{part}.{name}": p for part, module in parts.items() for name, p in module.named_parameters()}
+    return parameters_of(net=learner.net, project=learner.project)
 
 
 def slopes(learner: OCM, loss: Tensor) -> dict[str, Tensor]:
-    named = parameters(learner)
-    found = torch.autograd.grad(loss, list(named.values()), retain_graph=True, allow_unused=True)
-    return {n: torch.zeros_like(p) if g is None else g for (n, p), g in zip(named.items(), found, strict=True)}
+    return slopes_of(parameters(learner), loss)
 
 
 # The method, read again: rows are taken one at a time.
@@ -142,11 +127,6 @@ def new_term(s: Tensor, labels: Sequence[tuple[int, int]], temperature: float) -
 
 def kept_term(s: Tensor, labels: Sequence[tuple[int, int]], temperature: float) -> Tensor:
     return torch.stack([costs(row, temperature)[same(labels, i)].mean() for i, row in enumerate(s)]).mean()
-
-
-def entropy(logits: Tensor, y: Tensor, classes: Sequence[int]) -> Tensor:
-    rows = [row[list(classes)].logsumexp(0) - row[label] for row, label in zip(logits, y.tolist(), strict=True)]
-    return torch.stack(rows).mean()
 
 
 def turned_pair(batch: Batch) -> Tensor:
@@ -319,7 +299,7 @@ def test_the_first_task_contrasts_new_images_at_full_scale_and_learns_their_labe
 @pytest.mark.usefixtures("known_view")
 def test_several_samples_of_a_class_are_positives_of_each_other_under_the_same_operator_alone() -> None:
     learner = in_first_task()
-    batch = Batch(some_images(3, seed=4), torch.tensor([4, 1, 4]))
+    batch = labelled([4, 1, 4], seed=4)
     nearest(learner.loss(batch, no_replay(learner)), first_losses(learner, learner.net, batch))
 
 
@@ -386,7 +366,7 @@ def test_a_step_of_the_first_task_does_not_depend_on_what_is_stored() -> None:
 @pytest.mark.parametrize(("temperature", "scale"), [(0.07, 0.5), (0.5, 1.0)])
 def test_a_later_task_contrasts_new_and_replayed_images_and_distils(temperature: float, scale: float) -> None:
     learner = in_second_task(temperature=temperature, scale=scale)
-    batch, replay = some_batch(1, NEW, seed=3), Batch(some_images(2, seed=4), torch.tensor([4, 0]))
+    batch, replay = some_batch(1, NEW, seed=3), labelled([4, 0], seed=4)
     candidates = later_losses(learner, learner.net, batch, replay, scale, temperature)
     loss = learner.loss(batch, replay)
     found = nearest(loss, candidates)
@@ -397,8 +377,8 @@ def test_a_later_task_contrasts_new_and_replayed_images_and_distils(temperature:
 @pytest.mark.usefixtures("known_view")
 def test_replayed_samples_of_one_class_are_positives_of_each_other_under_the_same_operator_alone() -> None:
     learner = in_second_task()
-    batch = Batch(some_images(2, seed=3), torch.tensor([5, 5]))
-    replay = Batch(some_images(3, seed=4), torch.tensor([4, 1, 4]))
+    batch = labelled([5, 5], seed=3)
+    replay = labelled([4, 1, 4], seed=4)
     nearest(learner.loss(batch, replay), later_losses(learner, learner.net, batch, replay))
 
 
@@ -462,7 +442,7 @@ def test_new_samples_reach_the_head_through_the_memory_alone() -> None:
     """The cross-entropy of later tasks is of replayed samples: other new labels, the same head after the step."""
     learners = [in_second_task() for _ in range(2)]
     for learner, labels in zip(learners, ([0, 5, 0], [0, 5, 5]), strict=True):
-        learner.observe(Batch(some_images(3, seed=3), torch.tensor(labels)))
+        learner.observe(labelled(labels, seed=3))
     assert torch.equal(learners[0].net.head.weight, learners[1].net.head.weight)
     assert not torch.equal(learners[0].net.body[1].weight, learners[1].net.body[1].weight)
 
@@ -473,9 +453,8 @@ def test_a_step_is_a_hand_written_gradient_step() -> None:
     learner, twin = (in_second_task(lr=0.02, replay=50) for _ in range(2))
     replay, batch = twin.memory.read(torch.arange(6)), some_batch(1, NEW, seed=3)
     candidates = later_losses(twin, twin.net, batch, replay)
-    found = slopes(twin, candidates[nearest(learner.observe(batch), candidates)])
-    moved = {name: p.detach() - 0.02 * found[name] for name, p in parameters(twin).items()}
-    assert_close({name: p.detach() for name, p in parameters(learner).items()}, moved, rtol=1e-3, atol=1e-4)
+    moved = descended(parameters(twin), candidates[nearest(learner.observe(batch), candidates)], 0.02)
+    assert_close(cloned(parameters(learner)), moved, rtol=1e-3, atol=1e-4)
     assert torch.equal(learner.memory.field("x")[6:7], batch.x)
 
 
@@ -517,7 +496,7 @@ def test_predictions_are_those_of_the_head() -> None:
 def test_networks_with_hardly_any_features_are_learned(width: int) -> None:
     learner = in_second_task(plain_net(width, C))
     assert learner.observe(some_batch(3, NEW)).isfinite()
-    assert all(value.isfinite().all() for value in copied(learner.net).values())
+    assert_finite(learner.net)
 
 
 def test_a_later_task_with_an_empty_memory_is_learned() -> None:
@@ -527,7 +506,7 @@ def test_a_later_task_with_an_empty_memory_is_learned() -> None:
     learner.begin_task(Task(1, NEW))
     assert learner.observe(some_batch(3, NEW)).isfinite()
     assert learner.observe(some_batch(3, NEW, seed=1)).isfinite()
-    assert all(value.isfinite().all() for value in copied(learner.net).values())
+    assert_finite(learner.net)
 
 
 def test_a_batch_with_an_old_class_and_a_memory_without_one_are_learned() -> None:
@@ -536,7 +515,7 @@ def test_a_batch_with_an_old_class_and_a_memory_without_one_are_learned() -> Non
     learner.memory.field("y").fill_(OLD[0])
     assert learner.observe(some_batch(3, NEW, seed=81)).isfinite()
     assert learner.observe(some_batch(1, OLD[1:], seed=82)).isfinite()
-    assert all(value.isfinite().all() for value in (*copied(learner.net).values(), *copied(learner.project).values()))
+    assert_finite(learner.net, learner.project)
 
 
 @pytest.mark.usefixtures("known_view")
@@ -557,7 +536,7 @@ def test_learning_goes_on_with_classes_that_a_grown_learner_has_room_for() -> No
     learner.begin_task(Task(2, (8, 7)))
     for seed in range(3):
         assert learner.observe(some_batch(3, (8, 7), seed)).isfinite()
-    stored = learner.memory.read(torch.arange(len(learner.memory)))
+    stored = everything(learner)
     assert {7, 8} & set(stored.y.tolist())
     batch, replay = some_batch(1, (8, 7), seed=3), stored[torch.tensor([0, len(stored) - 1])]
     nearest(learner.loss(batch, replay), later_losses(learner, learner.net, batch, replay))

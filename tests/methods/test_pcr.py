@@ -6,20 +6,21 @@ Letters in brackets name the properties that were asked of the method.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from helpers import (
     assert_close,
+    assert_finite,
     assert_same_bits,
     copied,
     gradients,
+    joined,
     make,
     normed_net,
     observe_all,
@@ -29,6 +30,7 @@ from helpers import (
     some_batch,
     some_images,
 )
+from method_helpers import assert_learns_from_odd_samples, descend, inputs_of, into_second_task
 from onepass.batch import Batch, Task
 from onepass.losses import proxy_contrast
 from onepass.methods.pcr import PCR
@@ -40,9 +42,7 @@ NEAR = {"rtol": 1e-4, "atol": 1e-5}  # norms may have 1e-6 added to them
 
 
 def pcr(net: Net | None = None, **settings: Any) -> PCR:
-    learner = make(PCR, plain_net(D, 6) if net is None else net, **{"memory": 40, **settings})
-    assert isinstance(learner, PCR)
-    return learner
+    return make(PCR, plain_net(D, 6) if net is None else net, **{"memory": 40, **settings})
 
 
 def begun(net: Net | None = None, **settings: Any) -> PCR:
@@ -52,23 +52,7 @@ def begun(net: Net | None = None, **settings: Any) -> PCR:
 
 
 def in_second_task(net: Net | None = None, **settings: Any) -> PCR:
-    learner = pcr(net, **settings)
-    learner.begin_task(Task(0, OLD))
-    observe_all(learner, [some_batch(6, OLD, seed) for seed in (70, 71)])
-    learner.end_task()
-    learner.begin_task(Task(1, NEW))
-    return learner
-
-
-@contextmanager
-def inputs_of(module: nn.Module) -> Iterator[list[Tensor]]:
-    """What goes into a module, pass by pass."""
-    found: list[Tensor] = []
-    handle = module.register_forward_pre_hook(lambda _, given: found.append(given[0].detach().clone()))
-    try:
-        yield found
-    finally:
-        handle.remove()
+    return into_second_task(pcr(net, **settings), OLD, NEW)
 
 
 def by_loops(features: Tensor, proxies: Tensor, labels: Sequence[int], temperature: float) -> Tensor:
@@ -296,16 +280,12 @@ def test_features_that_are_all_zero_are_no_nan() -> None:
     learner.observe(some_batch(4, OLD))
     loss = learner.observe(some_batch(4, NEW, seed=1))
     assert loss.item() == pytest.approx(math.log(8))  # all cosines are zero
-    assert all(value.isfinite().all() for value in copied(learner.net).values())
+    assert_finite(learner.net)
 
 
 def test_a_batch_with_an_old_class_and_a_memory_without_one_are_learned() -> None:
     learner = in_second_task(normed_net(D, 6), views="digits")
-    assert learner.observe(some_batch(6, (*OLD, *NEW), seed=80)).isfinite()
-    learner.memory.field("y").fill_(OLD[0])
-    assert learner.observe(some_batch(6, NEW, seed=81)).isfinite()
-    assert learner.observe(some_batch(1, OLD[1:], seed=82)).isfinite()
-    assert all(value.isfinite().all() for value in copied(learner.net).values())
+    assert_learns_from_odd_samples(learner, OLD, NEW)
 
 
 def test_a_class_that_the_memory_has_lost_keeps_its_proxy_and_can_be_predicted() -> None:
@@ -341,12 +321,10 @@ def test_what_is_replayed_is_learned_with_its_own_labels() -> None:
         batch = some_batch(3, range(6), seed)
         loss = learner.observe(batch)
         if past:
-            rows = [batch, *past]
-            features = net.body(torch.cat([b.x for b in rows]) / 255)
-            expected = by_loops(features, net.head.weight, torch.cat([b.y for b in rows]).tolist(), TAU)
+            rows = joined(batch, *past)
+            expected = by_loops(net.body(rows.x / 255), net.head.weight, rows.y.tolist(), TAU)
             assert loss.item() == pytest.approx(expected.item(), rel=1e-3)
-            for weight, slope in zip(weights, torch.autograd.grad(expected, weights), strict=True):
-                weight.data -= 0.2 * slope
+            descend(weights, expected, 0.2)
         past.append(batch)
     assert_close(copied(learner.net.body), copied(net.body), rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(learner.net.head.weight.data, net.head.weight.data, rtol=1e-3, atol=1e-4)

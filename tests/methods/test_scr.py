@@ -6,8 +6,7 @@ Letters in brackets name the properties that were asked of the method.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -17,16 +16,20 @@ from torch import Tensor, nn
 
 from helpers import (
     assert_close,
+    assert_finite,
     assert_same_bits,
+    cloned,
     copied,
+    everything,
+    joined,
     make,
     normed_net,
-    observe_all,
     plain_net,
     rng,
     some_batch,
     some_images,
 )
+from method_helpers import assert_learns_from_odd_samples, descended, inputs_of, into_second_task, parameters_of
 from onepass.batch import Batch, Task
 from onepass.losses import supcon
 from onepass.methods.scr import SCR
@@ -37,29 +40,11 @@ OLD, NEW = (1, 4), (0, 5)
 
 
 def scr(net: Net | None = None, **settings: Any) -> SCR:
-    learner = make(SCR, plain_net(D, 6) if net is None else net, **{"memory": 40, **settings})
-    assert isinstance(learner, SCR)
-    return learner
+    return make(SCR, plain_net(D, 6) if net is None else net, **{"memory": 40, **settings})
 
 
 def in_second_task(net: Net | None = None, **settings: Any) -> SCR:
-    learner = scr(net, **settings)
-    learner.begin_task(Task(0, OLD))
-    observe_all(learner, [some_batch(6, OLD, seed) for seed in (70, 71)])
-    learner.end_task()
-    learner.begin_task(Task(1, NEW))
-    return learner
-
-
-@contextmanager
-def inputs_of(module: nn.Module) -> Iterator[list[Tensor]]:
-    """What goes into a module, pass by pass."""
-    found: list[Tensor] = []
-    handle = module.register_forward_pre_hook(lambda _, given: found.append(given[0].detach().clone()))
-    try:
-        yield found
-    finally:
-        handle.remove()
+    return into_second_task(scr(net, **settings), OLD, NEW)
 
 
 def by_loops(vectors: Tensor, labels: Sequence[int], temperature: float) -> Tensor:
@@ -78,17 +63,12 @@ def unit_rows(n: int, width: int = 5, seed: int = 0) -> Tensor:
 
 
 def parameters(learner: SCR) -> dict[str, Tensor]:
-    trained = {"body": learner.net.body, "project": learner.project}
-    return {f"{part}.{name}": p for part, module in trained.items() for name, p in module.named_parameters()}
+    return parameters_of(body=learner.net.body, project=learner.project)
 
 
 def slopes(learner: SCR, loss: Tensor) -> dict[str, Tensor]:
     named = parameters(learner)
     return dict(zip(named, torch.autograd.grad(loss, list(named.values()), retain_graph=True), strict=True))
-
-
-def union(replay: Batch, batch: Batch) -> Batch:
-    return Batch(torch.cat([replay.x, batch.x]), torch.cat([replay.y, batch.y]))
 
 
 # The loss function.
@@ -164,7 +144,7 @@ def test_the_loss_is_that_of_a_pass_of_originals_and_a_pass_of_views(views: str,
     learner, twin = scr(normed_net(D, 6), views=views, temperature=temperature), normed_net(D, 6)
     learner.begin_task(Task(0, tuple(range(6))))
     batch, replay = some_batch(4, NEW), some_batch(3, OLD, seed=1)
-    both = union(replay, batch)
+    both = joined(replay, batch)
     with inputs_of(learner.net.body) as passes:
         loss = learner.loss(batch, replay)
     assert len(passes) == 2
@@ -182,7 +162,7 @@ def test_the_gradient_reaches_body_and_projection_as_through_the_double_loop() -
     learner = scr()
     learner.begin_task(Task(0, tuple(range(6))))
     batch, replay = some_batch(4, NEW), some_batch(3, OLD, seed=1)
-    both = union(replay, batch)
+    both = joined(replay, batch)
     vectors = F.normalize(learner.project(learner.net.body(both.x / 255))).repeat(2, 1)
     expected = by_loops(vectors, both.y.tolist() * 2, 0.1)
     loss = learner.loss(batch, replay)
@@ -211,15 +191,12 @@ def test_a_step_is_a_hand_written_gradient_step_and_the_head_stays() -> None:
     first, second = some_batch(4, OLD), some_batch(3, NEW, seed=1)
     learner.observe(first)
     head = copied(learner.net.head)
-    both = union(first, second)
+    both = joined(first, second)
     vectors = F.normalize(learner.project(learner.net.body(both.x / 255))).repeat(2, 1)
     expected = by_loops(vectors, both.y.tolist() * 2, 0.1)
-    moved = {
-        name: p.detach() - 0.3 * g
-        for (name, p), g in zip(parameters(learner).items(), slopes(learner, expected).values(), strict=True)
-    }
+    moved = descended(parameters(learner), expected, 0.3)
     assert learner.observe(second).item() == pytest.approx(expected.item(), rel=1e-4)
-    assert_close({name: p.detach() for name, p in parameters(learner).items()}, moved, rtol=1e-3, atol=1e-5)
+    assert_close(cloned(parameters(learner)), moved, rtol=1e-3, atol=1e-5)
     assert_same_bits(copied(learner.net.head), head)
 
 
@@ -391,11 +368,8 @@ def test_features_that_are_all_zero_are_no_nan() -> None:
 
 def test_a_batch_with_an_old_class_and_a_memory_without_one_are_learned() -> None:
     learner = in_second_task(normed_net(D, 6), views="digits")
-    assert learner.observe(some_batch(6, (*OLD, *NEW), seed=80)).isfinite()
-    learner.memory.field("y").fill_(OLD[0])
-    assert learner.observe(some_batch(6, NEW, seed=81)).isfinite()
-    assert learner.observe(some_batch(1, OLD[1:], seed=82)).isfinite()
-    assert all(value.isfinite().all() for value in (*copied(learner.net).values(), *copied(learner.project).values()))
+    assert_learns_from_odd_samples(learner, OLD, NEW)
+    assert_finite(learner.project)
 
 
 def test_learning_goes_on_with_classes_that_a_grown_learner_has_room_for() -> None:
@@ -406,7 +380,7 @@ def test_learning_goes_on_with_classes_that_a_grown_learner_has_room_for() -> No
     for seed in range(4):
         assert learner.observe(some_batch(6, (8, 7), seed)).isfinite()
     assert any(not torch.equal(value, before[name]) for name, value in copied(learner.project).items())
-    stored = learner.memory.read(torch.arange(len(learner.memory)))
+    stored = everything(learner)
     images = some_images(100, seed=6)
     assert learner.predict(images).tolist() == nearest(learner.net, stored, images)
     assert {7, 8} <= set(learner.predict(images).tolist())

@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from helpers import (
     assert_close,
+    assert_finite,
     assert_same_bits,
     copied,
     gradients,
+    joined,
+    labelled,
     make,
     no_replay,
     normed_net,
@@ -25,6 +28,15 @@ from helpers import (
     some_batch,
     some_images,
     state_of,
+)
+from method_helpers import (
+    assert_names_change_nothing,
+    descend,
+    learn,
+    passes_of,
+    take_renamed_head,
+    task_batches,
+    united,
 )
 from onepass.batch import Batch, Task
 from onepass.learner import SETTLE
@@ -38,21 +50,7 @@ N = 10
 
 
 def ssil(net: Net | None = None, **settings: Any) -> SSIL:
-    learner = make(SSIL, plain_net(10, N) if net is None else net, **settings)
-    assert isinstance(learner, SSIL)
-    return learner
-
-
-def labelled(labels: Sequence[int], seed: int = 0) -> Batch:
-    return Batch(some_images(len(labels), seed=seed), torch.tensor(labels))
-
-
-def learn(learner: SSIL, tasks: Sequence[Task], n: int = 4) -> SSIL:
-    for task in tasks:
-        learner.begin_task(task)
-        observe_all(learner, [some_batch(5, task.classes, seed=100 * task.index + i) for i in range(n)])
-        learner.end_task()
-    return learner
+    return make(SSIL, plain_net(10, N) if net is None else net, **settings)
 
 
 def in_third_task(net: Net | None = None, steps: int = 2, **settings: Any) -> tuple[SSIL, Net]:
@@ -60,7 +58,7 @@ def in_third_task(net: Net | None = None, steps: int = 2, **settings: Any) -> tu
     learner = learn(ssil(net, **settings), TASKS[:2])
     teacher = copy.deepcopy(learner.net).eval()
     learner.begin_task(TASKS[2])
-    observe_all(learner, [some_batch(5, TASKS[2].classes, seed=200 + i) for i in range(steps)])
+    observe_all(learner, task_batches(TASKS[2], steps))
     return learner, teacher
 
 
@@ -82,17 +80,6 @@ def distilled(student: Tensor, teacher: Tensor, past: Sequence[Sequence[int]], s
             q, p = ((z[:, c] / softening).exp() / s for z, s in zip((student, teacher), sums, strict=True))
             total = total + softening**2 * (p * (p.log() - q.log())).sum()
     return total / len(student)
-
-
-def united(new: Tensor, old: Tensor, sizes: tuple[int, int], combine: str) -> Tensor:
-    return new + old if combine == "sum" else (sizes[0] * new + sizes[1] * old) / sum(sizes)
-
-
-def passes_of(module: nn.Module) -> list[int]:
-    """Sizes of the batches that go through the module from now on."""
-    sizes: list[int] = []
-    module.register_forward_hook(lambda module, given, made: sizes.append(len(made)))
-    return sizes
 
 
 def test_its_settings_are_those_of_er_with_two_more() -> None:
@@ -256,7 +243,7 @@ def test_the_teacher_is_no_part_of_what_is_trained_and_never_in_training_mode() 
 def test_without_announced_tasks_the_teacher_is_copied_before_the_first_step_on_new_classes() -> None:
     learner = ssil()
     for seed in range(SETTLE):
-        learner.observe(Batch(some_images(3, seed=seed), torch.tensor([6, 1, 3])))
+        learner.observe(labelled([6, 1, 3], seed=seed))
     before = copied(learner.net)
     learner.observe(labelled([0, 4, 0]))
     assert_same_bits(copied(learner.teacher.module), before)
@@ -317,18 +304,9 @@ def test_the_first_task_is_learned_as_by_er(combine: str) -> None:
 def test_other_names_for_the_classes_change_nothing() -> None:
     names = torch.tensor([3, 7, 0, 5, 9, 1, 6, 2, 4, 8])
     ours, theirs = ssil(replay=4), ssil(replay=4)
-    with torch.no_grad():
-        theirs.net.head.weight[names], theirs.net.head.bias[names] = ours.net.head.weight, ours.net.head.bias
+    take_renamed_head(theirs, ours, names)
     theirs.teacher.follow(theirs.net)
-    for task in TASKS:
-        ours.begin_task(task)
-        theirs.begin_task(Task(task.index, tuple(names[list(task.classes)].tolist())))
-        for seed in range(3):
-            batch = some_batch(5, task.classes, seed=100 * task.index + seed)
-            torch.testing.assert_close(ours.observe(batch), theirs.observe(Batch(batch.x, names[batch.y])))
-        for learner in (ours, theirs):
-            learner.end_task()
-    torch.testing.assert_close(theirs.net.head.weight[names], ours.net.head.weight, rtol=1e-4, atol=1e-6)
+    assert_names_change_nothing(ours, theirs, names, TASKS, end=True)
 
 
 def test_both_groups_are_compared_at_prediction() -> None:
@@ -347,17 +325,14 @@ def test_three_tasks_are_learned_step_by_step_as_written_out() -> None:
     teacher = net
     for task in TASKS:
         learner.begin_task(task)
-        for i in range(4):
-            batch = some_batch(5, task.classes, seed=100 * task.index + i)
-            x, y = (torch.cat([getattr(b, name) for b in [batch, *stored]]) for name in ("x", "y"))
-            logits = net(x / 255)
+        for batch in task_batches(task):
+            both = joined(batch, *stored)
+            logits = net(both.x / 255)
             with torch.no_grad():
-                theirs = teacher(x / 255)
-            loss = separated(logits, y, [c for classes in past for c in classes], task.classes)
+                theirs = teacher(both.x / 255)
+            loss = separated(logits, both.y, [c for classes in past for c in classes], task.classes)
             loss = loss + distilled(logits, theirs, past, 2.0)
-            parameters = list(net.parameters())
-            for parameter, slope in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
-                parameter.data -= 0.2 * slope
+            descend(net.parameters(), loss, 0.2)
             stored.append(batch)
             assert learner.observe(batch).item() == pytest.approx(loss.item(), rel=1e-4)
         learner.end_task()
@@ -378,7 +353,7 @@ def test_old_classes_in_a_batch_and_classes_that_the_memory_has_lost_leave_every
     learner.end_task()
     learner.begin_task(Task(4, (5,)))
     assert math.isfinite(learner.observe(some_batch(5, (5, 6))))
-    assert all(value.isfinite().all() for value in copied(learner.net).values())
+    assert_finite(learner.net)
 
 
 def test_a_task_that_ended_without_a_sample_leaves_the_first_step_finite() -> None:
