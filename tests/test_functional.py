@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 
 import pytest
@@ -23,7 +24,7 @@ from helpers import (
 )
 from onepass.batch import Task
 from onepass.errors import Diverged
-from onepass.functional import Frozen, frozen_batchnorm, together, union_mean, virtual_step
+from onepass.functional import Frozen, evaluating, frozen_batchnorm, together, union_mean, virtual_step
 from onepass.methods.er import ER
 from onepass.net import Net, convolution
 
@@ -337,3 +338,15 @@ def test_a_frozen_copy_grows_with_the_network_and_still_follows_it() -> None:
     assert_same_bits(copied(learner.copy.module), copied(learner.net))
     found = gradients(learner, learner.net(pictures()).sum())
     assert found["head.weight"].shape == (8, 5)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_evaluating_gives_the_mode_back_even_after_an_error(training: bool) -> None:
+    net = normed_net(8, 4).train(training)
+    before = copied(net)
+    with contextlib.suppress(KeyError), evaluating(net):
+        assert not any(module.training for module in net.modules())
+        net(some_images(6) / 255)
+        raise KeyError
+    assert all(module.training == training for module in net.modules())
+    assert_same_bits(copied(net), before)

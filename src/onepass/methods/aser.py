@@ -10,6 +10,7 @@ from torch import Tensor
 
 from onepass.batch import Batch
 from onepass.config import option
+from onepass.functional import evaluating
 from onepass.methods.er import ER, FORWARD, ERConfig, Forward
 from onepass.views import decode
 
@@ -106,12 +107,8 @@ class ASER(ER):
     def values(self, n: int, judging: Tensor | slice, *batches: Batch) -> Tensor:
         """Values of the first n of all rows for those that judge, by features of raw images in evaluation mode."""
         images, y = torch.cat([decode(batch.x) for batch in batches]), torch.cat([batch.y for batch in batches])
-        training = self.net.training
-        self.net.eval()
-        try:
+        with evaluating(self.net):
             z = torch.cat([self.net.features(part) for part in images.split(CHUNK)])
-        finally:
-            self.net.train(training)
         # By differences: by products, cdist's own choice, near neighbours may change places.
         distances = torch.cdist(z[judging], z[:n], compute_mode="donot_use_mm_for_euclid_dist")
         return knn_shapley(distances, y[judging][:, None] == y[:n], self.config.neighbours)
