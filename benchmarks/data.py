@@ -61,7 +61,7 @@ def one_run(stream: str, root: Path) -> dict[str, float]:
     learner = tiny()
     learner.observe(Batch(torch.zeros(10, *shape, dtype=torch.uint8), torch.arange(10)))
     before, run.learner = resident(), tiny()
-    run.advance(lambda: None)
+    run.advance()
     return {"resident_mb": resident() - before}
 
 

@@ -233,7 +233,7 @@ def test_every_method_meets_the_same_stream_however_much_chance_it_uses(monkeypa
     monkeypatch.setattr(Learner, "begin_task", begin_task)
     for method in METHODS:
         met[method] = []
-        runner.Run(RunConfig(method, seed=3, scenario="class-incremental")).advance(lambda: None)
+        runner.Run(RunConfig(method, seed=3, scenario="class-incremental")).advance()
     reference = met["finetune"]
     assert sum(len(entry[1]) for entry in reference if isinstance(entry, tuple)) == len(load("digits").y)
     for method in METHODS:

@@ -80,8 +80,10 @@ def _run(command: str, words: Sequence[str]) -> None:
 
 
 def _execute(values: argparse.Namespace, configs: dict[str, type[LearnerConfig]], given: dict[str, Any]) -> None:
+    from onepass.logs import check_log
     from onepass.results import RunConfig
 
+    check_log(values.log)
     if values.runs < 1 or values.jobs < 0:
         raise UsageError(f"--runs {values.runs} --jobs {values.jobs}: at least one run, and no negative number of jobs")
     runs = [
@@ -97,6 +99,8 @@ def _execute(values: argparse.Namespace, configs: dict[str, type[LearnerConfig]]
             fraction=values.fraction,
             image_size=values.image_size,
             validate=values.validate,
+            anytime=values.anytime,
+            prequential=values.prequential,
             settings={name: value for name, value in given.items() if name in fields(config)},
         )
         for method, config in configs.items()
@@ -118,6 +122,7 @@ def _execute(values: argparse.Namespace, configs: dict[str, type[LearnerConfig]]
             data_dir=values.data_dir,
             device=values.device,
             checkpoint_seconds=values.checkpoint_seconds,
+            log=values.log,
             report=display.report,
             stop=display.stop,
         )
@@ -190,6 +195,15 @@ def _add_run_flags(parser: Parser) -> None:
         metavar="S",
         help="a killed run loses at most so many seconds of work (default: 30)",
     )
+    add(
+        "--anytime",
+        type=int,
+        default=0,
+        metavar="K",
+        help="also measure every K steps, on the first 100 test images of each class (default: after tasks only)",
+    )
+    add("--prequential", action="store_true", help="also predict each batch before it is learned")
+    add("--log", default="", metavar="tensorboard", help="curves of every run for TensorBoard, in its folder")
     add_bad_images(parser)
     add("--json", action="store_true", help="print one JSON document on stdout instead of the table")
 

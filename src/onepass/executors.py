@@ -40,6 +40,7 @@ def run_many(
     data_dir: Path | None = None,
     device: str = "cpu",
     checkpoint_seconds: float = 30.0,
+    log: str = "",
     report: Report = lambda index, done, total: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> list[Result]:
@@ -55,7 +56,7 @@ def run_many(
     for index in {store.key(configs[index]): index for index in waiting}.values():
         Run(configs[index], device, data_dir)  # what cannot be built is refused before anything is trained
     place = None if data_dir is None else str(data_dir)
-    options = {"device": device, "data_dir": place, "checkpoint_seconds": checkpoint_seconds}
+    options = {"device": device, "data_dir": place, "checkpoint_seconds": checkpoint_seconds, "log": log}
     if jobs == 1:
         failures = _here(configs, waiting, out, threads, options, report, stop)
     else:

@@ -152,6 +152,10 @@ class Learner(nn.Module):
         """A function from float images to one score per class."""
         return self.net
 
+    def facts(self) -> dict[str, Any]:
+        """What is worth writing down after a task beside the accuracies, as JSON."""
+        return {}
+
     # What methods build on.
 
     @property

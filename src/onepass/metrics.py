@@ -43,6 +43,24 @@ def old_accuracy(matrix: Matrix) -> float | None:
     return mean(matrix[-1][:-1]) if len(matrix) > 1 else None
 
 
+def average_anytime(points: Matrix) -> float:
+    """The mean over all looks during training of the accuracy on the tasks met so far (Caccia et al., 2022)."""
+    return mean([mean(point) for point in points])
+
+
+def worst_case(points: Matrix, matrix: Matrix) -> float:
+    """WC-ACC at the end (De Lange et al., 2023): the last task's accuracy, and of each earlier task the lowest that it
+    had at any look after it was learned, averaged over tasks. `points` are accuracies by task met so far."""
+    looks = [*points, *matrix]
+    lowest = [min(look[j] for look in looks if len(look) > j + 1) for j in range(len(matrix) - 1)]
+    return mean([*lowest, matrix[-1][-1]])
+
+
+def prequential_accuracy(stretches: Sequence[Sequence[int]]) -> float:
+    """The share of all samples of the stream that were predicted right just before they were learned."""
+    return sum(right for right, _ in stretches) / sum(seen for _, seen in stretches)
+
+
 def _drops(matrix: Matrix, best: Callable[[int], float]) -> list[float]:
     return [best(j) - last for j, last in enumerate(matrix[-1][:-1])]
 

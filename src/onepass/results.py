@@ -24,6 +24,7 @@ class RunConfig:
     that are to differ from the stream's preset and the method's defaults.
 
     Empty or 0 means the stream's or the method's own: its network, its number of tasks, its scenario, its image size.
+    `anytime` and `prequential` only measure more: every so many steps, and each batch before it is learned.
     """
 
     method: str
@@ -37,6 +38,8 @@ class RunConfig:
     fraction: float = 1.0
     image_size: int = 0
     validate: bool = False
+    anytime: int = 0
+    prequential: bool = False
     settings: LearnerConfig | Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -55,7 +58,7 @@ class RunConfig:
         if self.net not in NETS:
             raise unknown("net", self.net, NETS, "allowed")
         check_scenario(self.scenario)
-        for name, low in (("batch", 1), ("tasks", 1), ("seed", 0), ("image_size", 0)):
+        for name, low in (("batch", 1), ("tasks", 1), ("seed", 0), ("image_size", 0), ("anytime", 0)):
             if getattr(self, name) < low:
                 raise UsageError(f"{name}={getattr(self, name)}: must be at least {low}")
         if not 0 < self.fraction <= 1:
@@ -91,6 +94,10 @@ class Result:
     fingerprint: str  # of the learner's final state: equal bits, equal fingerprints
     data: dict[str, Any]  # how many images, of which size, and a hash of all of them
     host: dict[str, Any]
+    protocol: dict[str, Any] = field(default_factory=dict)  # what the stream, the network and the optimizer were
+    anytime: list[dict[str, Any]] = field(default_factory=list)  # {"step", "accuracy": by task so far}
+    prequential: list[list[int]] = field(default_factory=list)  # [right, seen] for each stretch of WINDOW batches
+    facts: list[dict[str, Any]] = field(default_factory=list)  # what the learner said of itself after each task
 
     @property
     def final_accuracy(self) -> float:
@@ -115,10 +122,17 @@ class Result:
             "fingerprint": self.fingerprint,
             "data": self.data,
             "host": self.host,
+            "protocol": self.protocol,
+            "anytime": self.anytime,
+            "prequential": self.prequential,
+            "facts": self.facts,
         }
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Result:
         config = RunConfig(**values["config"])
         names = ("accuracy_matrix", "steps", "seconds", "fingerprint", "data", "host")
-        return cls(config, *(values[name] for name in names))
+        later = ("protocol", "anytime", "prequential", "facts")  # results of older versions have none of these
+        return cls(
+            config, *(values[name] for name in names), **{name: values[name] for name in later if name in values}
+        )

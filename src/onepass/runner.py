@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import platform
 import sys
@@ -10,25 +11,36 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
+from torch import Tensor
 
 from onepass import store
+from onepass.batch import Batch
 from onepass.checkpoint import fingerprint, load_state, load_tree, save_tree
 from onepass.data import Dataset
 from onepass.data.catalog import find_stream, load
 from onepass.errors import BadCheckpoint, Diverged, UsageError
+from onepass.evaluate import accuracy_by_task, look
 from onepass.factory import build, save
-from onepass.learner import CHUNK, Learner, Problem
+from onepass.learner import Learner, Problem
+from onepass.logs import Log, logger
 from onepass.results import Result, RunConfig
 from onepass.stream import TaskData, batches, make_tasks, n_batches
 
 Progress = Callable[[int, int], None]
+CHECKPOINT = "checkpoint.safetensors"
+WINDOW = 10  # batches of which a prequential figure is the sum
 
 
 def host_facts(device: str) -> dict[str, Any]:
     """Bits are promised to be the same for the same versions, device and threads."""
+    from onepass import __version__
+
     return {
+        "onepass": __version__,
         "torch": torch.__version__,
+        "numpy": numpy.__version__,
         "python": platform.python_version(),
         "machine": platform.machine(),
         "device": device,
@@ -53,6 +65,9 @@ class Run:
         self.learner: Learner = build(config.method, problem, config.learner_config, net=config.net, seed=config.seed)
         self.learner.to(device)
         self.matrix: list[list[float]] = []
+        self.anytime: list[dict[str, Any]] = []
+        self.prequential: list[list[int]] = []
+        self.facts: list[dict[str, Any]] = []
         self.batch = -1  # the batch of the current task that comes next; -1: the task has not begun
         self.seconds = 0.0
 
@@ -68,11 +83,44 @@ class Run:
             "sha256": self.data.digest,
         }
 
+    def protocol(self) -> dict[str, Any]:
+        """Everything that decided the figures, as it was: no default has to be looked up to read a result."""
+        learner, names, settings = self.learner, self.data.classes, self.config.learner_config
+        optimizers = {name: _optimizer(optimizer) for name, optimizer in learner.optimizers()}
+        return {
+            "scenario": self.config.scenario,
+            "tasks": [[names[c] for c in task.info.classes] for task in self.tasks],
+            "class_order": [c for task in self.tasks for c in task.info.classes],
+            "batch": self.config.batch,
+            "replay": learner.replay,
+            "memory": learner.memory.capacity,
+            "optimizers": optimizers,
+            "net": self.config.net,
+            "features": learner.net.head.in_features,
+            "parameters": sum(parameter.numel() for parameter in learner.parameters()),
+            "views": learner.problem.views,
+            "scope": settings.scope,
+            "seed": self.config.seed,
+            "measured_on": "a tenth of the training images" if self.config.validate else "the test images",
+        }
+
+    def evaluations(self) -> list[dict[str, Any]]:
+        """All evaluations in the order they were made."""
+        ends = itertools.accumulate(n_batches(task, self.config.batch) for task in self.tasks)
+        after = [
+            {"step": end, "accuracy": row, "after_task": index}
+            for index, (end, row) in enumerate(zip(ends, self.matrix, strict=False))
+        ]
+        return sorted([*self.anytime, *after], key=lambda line: (line["step"], "after_task" in line))
+
     def save(self, path: Path) -> None:
         tree = {
             "config": self.config.to_json(),
             "threads": torch.get_num_threads(),
             "matrix": self.matrix,
+            "anytime": self.anytime,
+            "prequential": self.prequential,
+            "facts": self.facts,
             "batch": self.batch,
             "seconds": self.seconds,
             "learner": self.learner.state_dict(),
@@ -86,8 +134,13 @@ class Run:
         torch.set_num_threads(tree["threads"])  # sums over another number of threads would end in other bits
         load_state(self.learner, tree["learner"], path)
         self.matrix, self.batch, self.seconds = tree["matrix"], tree["batch"], tree["seconds"]
+        self.anytime, self.prequential, self.facts = tree["anytime"], tree["prequential"], tree["facts"]
 
-    def advance(self, after_step: Callable[[], None]) -> None:
+    def advance(
+        self,
+        after_step: Callable[[Tensor], None] = lambda loss: None,
+        after_evaluation: Callable[[], None] = lambda: None,
+    ) -> None:
         """Learn to the end of the stream from wherever the run stands."""
         told = self.config.scenario != "task-free"
         for task in self.tasks[len(self.matrix) :]:
@@ -96,25 +149,38 @@ class Run:
                     self.learner.begin_task(task.info)
                 self.batch = 0
             for batch in batches(self.data, task, self.config.batch, start=self.batch):
+                if self.config.prequential:
+                    self._predict_first(batch)
                 begin = time.perf_counter()
-                self.learner.observe(batch)
+                loss = self.learner.observe(batch)
                 self.seconds += time.perf_counter() - begin
                 self.batch += 1
-                after_step()
+                if self.config.anytime and self.learner.steps % self.config.anytime == 0:
+                    accuracy = look(self.learner, self.data, self.tasks[: task.info.index + 1])
+                    self.anytime.append({"step": self.learner.steps, "accuracy": accuracy})
+                    after_evaluation()
+                after_step(loss)
             if told:
                 self.learner.end_task()
             self.matrix.append(accuracy_by_task(self.learner, self.data, self.tasks[: task.info.index + 1]))
+            self.facts.append(self.learner.facts())
             self.data.release()
             self.batch = -1
+            after_evaluation()
+
+    def _predict_first(self, batch: Batch) -> None:
+        """Count what is predicted right before it is learned."""
+        if self.learner.steps % WINDOW == 0:
+            self.prequential.append([0, 0])
+        right = (self.learner.predict(batch.x).cpu() == batch.y).sum().item() if self.learner.seen else 0
+        self.prequential[-1][0] += int(right)
+        self.prequential[-1][1] += len(batch)
 
 
-def accuracy_by_task(learner: Learner, data: Dataset, tasks: list[TaskData]) -> list[float]:
-    with learner.predicting() as predict:
-        hits = [
-            torch.cat([predict(data.x_test[rows]).cpu() == data.y_test[rows] for rows in task.test.split(CHUNK)])
-            for task in tasks
-        ]
-    return [hit.double().mean().item() for hit in hits]
+def _optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    group = optimizer.param_groups[0]
+    names = ("lr", "momentum", "weight_decay", "betas")
+    return {"kind": type(optimizer).__name__, **{name: group[name] for name in names if name in group}}
 
 
 def run(
@@ -125,49 +191,81 @@ def run(
     device: str = "cpu",
     checkpoint_seconds: float = 30.0,
     progress: Progress = lambda done, total: None,
+    log: str = "",
 ) -> Result:
     """Train and measure. With `out`, the result is stored there, found again, and a stopped run continues."""
-    place = None if out is None else store.folder(Path(out), config)
-    if place is not None and (stored := store.load_result(place, config)) is not None:
+    if out is None:
+        return _train(Run(config, device, data_dir), None, checkpoint_seconds, progress)
+    place = store.folder(Path(out), config)
+    if (stored := store.load_result(place, config)) is not None:
         return stored
+    with store.claim(place, waiting=lambda: progress(0, 1)):
+        if (stored := store.load_result(place, config, quiet=True)) is not None:  # another process was quicker
+            return stored
+        state = _continued(place / CHECKPOINT, config, device, data_dir)
+        result = _train(state, place, checkpoint_seconds, progress, logger(log, place, state.learner.steps))
+        store.save_result(place, result)
+        (place / CHECKPOINT).unlink(missing_ok=True)
+        return result
+
+
+def _continued(checkpoint: Path, config: RunConfig, device: str, data_dir: Path | str | None) -> Run:
+    """The run where it stopped, or at its beginning."""
     state = Run(config, device, data_dir)
-    checkpoint = None if place is None else place / "checkpoint.safetensors"
-    if checkpoint is not None and checkpoint.exists():
+    if checkpoint.exists():
         try:
             state.restore(checkpoint)
         except BadCheckpoint as error:
             print(f"{error}; this run starts again from the beginning", file=sys.stderr)
-            state = Run(config, device, data_dir)
-    saved = time.monotonic()
+            return Run(config, device, data_dir)
+    return state
 
-    def after_step() -> None:
+
+def _train(state: Run, place: Path | None, seconds: float, progress: Progress, log: Log | None = None) -> Result:
+    config, learner, saved = state.config, state.learner, time.monotonic()
+
+    def after_step(loss: Tensor) -> None:
         nonlocal saved
         try:
-            progress(state.learner.steps, state.total)
+            progress(learner.steps, state.total)
         except KeyboardInterrupt:  # asked to stop between two steps, where the state is whole
-            if checkpoint is not None:
-                state.save(checkpoint)
+            if place is not None:
+                state.save(place / CHECKPOINT)
             raise
-        if checkpoint is not None and time.monotonic() - saved >= checkpoint_seconds:
-            state.save(checkpoint)
+        if log is not None:
+            log.step(learner.steps, loss)
+        if place is not None and time.monotonic() - saved >= seconds:
+            state.save(place / CHECKPOINT)
             saved = time.monotonic()
 
+    def after_evaluation() -> None:
+        lines = state.evaluations()
+        if place is not None:
+            store.save_evaluations(place, lines)
+        if log is not None:
+            log.evaluation(lines[-1])
+
     try:
-        state.advance(after_step)
+        state.advance(after_step, after_evaluation)
     except Diverged as error:
         where = f"{config.method} on {config.stream}, seed {config.seed}, task {len(state.matrix)}"
         if place is None:
             raise Diverged(f"{where}: {error}") from None
-        save(state.learner, place / "diverged.safetensors")
+        save(learner, place / "diverged.safetensors")
         raise Diverged(f"{where}: {error} in {place / 'diverged.safetensors'}") from None
-    learner = state.learner
-    bits = fingerprint(learner.state_dict())
-    facts = (state.seconds, bits, state.data_facts(), host_facts(device))
-    result = Result(config, state.matrix, learner.steps, *facts)
-    if place is not None and checkpoint is not None:
-        store.save_result(place, result)
-        checkpoint.unlink(missing_ok=True)
-    return result
+    return Result(
+        config,
+        state.matrix,
+        learner.steps,
+        state.seconds,
+        fingerprint(learner.state_dict()),
+        state.data_facts(),
+        host_facts(state.device),
+        state.protocol(),
+        state.anytime,
+        state.prequential,
+        state.facts,
+    )
 
 
 def _prepare(device: str) -> None:

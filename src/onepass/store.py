@@ -1,20 +1,34 @@
-"""Stored runs: one folder each, under a key of its config; a result appears whole or not at all."""
+"""Stored runs: one folder each, under a key of its config; a result appears whole or not at all.
+
+`result.json` is all that was measured; `evaluations.jsonl` grows by a line with each evaluation while a run goes on.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import json
+import os
 import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from onepass.checkpoint import write_text
+from onepass.errors import RunError
 from onepass.results import Result, RunConfig
+
+LATER = ("anytime", "prequential")  # unset, they leave the keys of older versions as they were
 
 
 def key(config: RunConfig) -> str:
     """A name for everything but the seed: equal settings, equal key."""
     values = {name: value for name, value in config.to_json().items() if name != "seed"}
+    for name in LATER:
+        if not values[name]:
+            del values[name]
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:10]
 
 
@@ -23,11 +37,52 @@ def folder(out: Path, config: RunConfig) -> Path:
     return out / f"{config.stream_label}-{method}-{key(config)}" / f"seed-{config.seed}"
 
 
+@contextlib.contextmanager
+def claim(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
+    """Only one process at a time trains a run; the others wait for it, calling `waiting` now and then.
+
+    The lock is the folder's own and ends with its process, however that ends. Where folders cannot be locked (Windows,
+    some network drives) two processes may train the same run: both write the same bits, and each file at once.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDONLY)
+    except OSError as error:
+        raise RunError(f"cannot write to {path}: {error}") from error
+    try:
+        told = False
+        while not _locked(handle):
+            if not told:
+                print(f"{path} is being trained by another process; waiting for its result", file=sys.stderr)
+            told = True
+            waiting()
+            time.sleep(0.2)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _locked(handle: int) -> bool:
+    try:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except ImportError:
+        return True
+    except OSError as error:
+        return error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN)
+    return True
+
+
+def save_evaluations(path: Path, lines: list[dict[str, Any]]) -> None:
+    write_text(path / "evaluations.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+
+
 def save_result(path: Path, result: Result) -> None:
     write_text(path / "result.json", json.dumps(result.to_json(), indent=1) + "\n")
 
 
-def load_result(path: Path, config: RunConfig) -> Result | None:
+def load_result(path: Path, config: RunConfig, quiet: bool = False) -> Result | None:
     """The stored result, or None if there is none that can be trusted; a damaged one is named on stderr."""
     file = path / "result.json"
     try:
@@ -38,6 +93,7 @@ def load_result(path: Path, config: RunConfig) -> Result | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        print(f"{file} is damaged ({error}); this run is trained again", file=sys.stderr)
+        if not quiet:
+            print(f"{file} is damaged ({error}); this run is trained again", file=sys.stderr)
         return None
     return result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -92,3 +92,15 @@ class ERFSL(Learner):
 
     def scorer(self) -> Callable[[Tensor], Tensor]:
         return lambda x: self.logits(self.net.features(x), self.config.test_in)
+
+    def facts(self) -> dict[str, Any]:
+        """The dimensions that the task's new samples and its replay were learned in, as [first, last + 1) stretches."""
+        spaces = {"learned_in": self.config.learn_in, "replayed_in": self.config.replay_in}
+        return {name: stretches(self.space(space)) for name, space in spaces.items()}
+
+
+def stretches(mask: Tensor) -> list[list[int]]:
+    """Where a vector of zeros and ones is one."""
+    padded = F.pad(mask.long(), (1, 1))
+    edges = padded.diff().nonzero().flatten().tolist()
+    return [list(pair) for pair in zip(edges[::2], edges[1::2], strict=True)]
