@@ -17,7 +17,7 @@ from onepass import report
 from onepass.methods import METHODS
 from onepass.paper import printed
 from onepass.results import Result, RunConfig
-from onepass.store import key
+from onepass.store import key, load_all
 
 ROOT = Path(__file__).resolve().parent.parent
 STANDINS = {  # what was measured on stand-ins carries their name
@@ -29,11 +29,7 @@ BLOCK = re.compile(r"(<!-- generated: (\w+) (\S+) -->\n).*?(<!-- /generated -->)
 
 
 def stored(folder: str) -> list[Result]:
-    results = [Result.from_json(json.loads(path.read_text())) for path in (ROOT / folder).rglob("result.json")]
-    order = list(METHODS)
-    return sorted(
-        results, key=lambda result: (order.index(result.config.method), key(result.config), result.config.seed)
-    )
+    return load_all(ROOT / folder)
 
 
 def table(folder: str) -> str:

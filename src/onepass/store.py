@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from onepass.checkpoint import write_text
-from onepass.errors import RunError
+from onepass.errors import RunError, UsageError
+from onepass.methods import METHODS
 from onepass.results import Result, RunConfig
 
+DAMAGE = (OSError, ValueError, KeyError, TypeError, UsageError)
 LATER = ("anytime", "prequential")  # unset, they leave the keys of older versions as they were
 
 
@@ -86,14 +88,30 @@ def load_result(path: Path, config: RunConfig, quiet: bool = False) -> Result | 
     """The stored result, or None if there is none that can be trusted; a damaged one is named on stderr."""
     file = path / "result.json"
     try:
-        values: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        result = Result.from_json(values)
+        result = _read(file)
         if result.config != config:
             raise ValueError("it belongs to another config")
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except DAMAGE as error:
         if not quiet:
             print(f"{file} is damaged ({error}); this run is trained again", file=sys.stderr)
         return None
     return result
+
+
+def load_all(out: Path) -> list[Result]:
+    """Every result below a folder, in the order of methods and seeds; a damaged one is named on stderr and left out."""
+    results = []
+    for file in sorted(out.rglob("result.json")):
+        try:
+            results.append(_read(file))
+        except DAMAGE as error:
+            print(f"{file} is damaged ({error}); it is left out", file=sys.stderr)
+    order = {name: place for place, name in enumerate(METHODS)}
+    return sorted(results, key=lambda r: (order.get(r.config.method, len(order)), key(r.config), r.config.seed))
+
+
+def _read(file: Path) -> Result:
+    values: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return Result.from_json(values)
