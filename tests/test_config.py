@@ -57,6 +57,7 @@ def test_defaults_are_the_papers() -> None:
     assert ERConfig().to_json() == {
         "lr": 0.1,
         "scope": "seen",
+        "average": None,
         "memory": 1000,
         "replay": 10,
         "forward": "separate",
@@ -133,6 +134,7 @@ def test_a_config_of_your_own_is_checked_in_the_same_way() -> None:
     assert Config.from_json({"flag": True, "kind": "b"}).to_json() == {
         "lr": 0.1,
         "scope": "seen",
+        "average": None,
         "flag": True,
         "kind": "b",
         "share": 0.5,
@@ -144,12 +146,10 @@ def test_a_config_of_your_own_is_checked_in_the_same_way() -> None:
 
 
 def test_an_unknown_setting_names_the_nearest_and_all() -> None:
-    message = (
-        "unknown setting 'gama'; did you mean 'gamma'? (its settings: lr, scope, memory, replay, gamma, subspace, "
-    )
+    message = "unknown setting 'gama'; did you mean 'gamma'? (its settings: lr, scope, average, memory, replay, gamma, "
     with pytest.raises(UsageError, match=re.escape(message)):
         ERFSLConfig.from_json({"gama": 0.3})
-    with pytest.raises(UsageError, match=re.escape("unknown setting 'zzz' (its settings: lr, scope)")):
+    with pytest.raises(UsageError, match=re.escape("unknown setting 'zzz' (its settings: lr, scope, average)")):
         LearnerConfig.from_json({"zzz": 1})
 
 

@@ -131,6 +131,12 @@ class WaitsToBeTold(ER):
         self.meet(classes)
 
 
+class LearnsFromItsAverage(ER):
+    def learn(self, batch: Batch, replay: Batch) -> Tensor:
+        with self.both()[-1]:
+            return super().learn(batch, replay)
+
+
 class PredictsAnything(ER):
     def predict(self, images: Tensor) -> Tensor:
         return torch.zeros(len(images), dtype=torch.int64)
@@ -161,6 +167,7 @@ BROKEN: dict[str, tuple[type[Learner], str]] = {
     "grows to more classes": (NewHeadWhenGrown, "growing changed the rows"),
     "a class that the memory has lost": (OneOfEachClass, "out of bounds"),
     "streams without boundaries": (WaitsToBeTold, "classes never seen began task -1"),
+    "an average changes nothing in training": (LearnsFromItsAverage, "changed what was learned"),
     "predicts seen classes only": (PredictsAnything, "a class that has not been seen"),
     "bad input is refused and changes nothing": (AcceptsAnything, "out of bounds"),
     "learns": (NeverSteps, "right on two classes"),

@@ -10,12 +10,15 @@ from scipy import stats
 from onepass.metrics import (
     FORGETTING,
     average_accuracies,
+    average_anytime,
     final_accuracy,
     forgetting,
     learning_accuracy,
     new_accuracy,
     old_accuracy,
+    prequential_accuracy,
     summarise,
+    worst_case,
 )
 
 # Task 0 is best in the middle, task 1 just after it was learned, task 2 just before the end.
@@ -95,6 +98,46 @@ def test_one_task_has_an_accuracy_and_nothing_old() -> None:
     assert old_accuracy([[0.75]]) is None
     for variant in FORGETTING:
         assert forgetting([[0.75]], variant) is None
+
+
+# Three tasks with looks in between: two during the first, three during the second, two during the third.
+LOOKS = [[0.1], [0.6], [0.5, 0.2], [0.3, 0.4], [0.7, 0.6], [0.6, 0.5, 0.05], [0.4, 0.7, 0.3]]
+AFTER = [[0.2], [0.8, 0.1], [0.5, 0.6, 0.9]]
+
+
+def test_average_anytime_is_the_mean_over_looks_of_the_mean_over_tasks() -> None:
+    means = [0.1, 0.6, 0.35, 0.35, 0.65, 1.15 / 3, 1.4 / 3]
+    assert average_anytime(LOOKS) == pytest.approx(sum(means) / 7)
+    assert average_anytime([[0.2], [0.6, 0.0]]) == pytest.approx(0.25)  # the mean of all numbers would be 0.8 / 3
+    assert average_anytime([[0.4]]) == 0.4
+
+
+def test_worst_case_takes_what_each_old_task_fell_to_and_the_last_task_as_it_ended() -> None:
+    """Task 0 fell to 0.3, while task 1 was learned; its 0.1 and 0.2 come before its end or at it. Task 1 fell to 0.5;
+    its 0.2 and 0.1 likewise. Task 2 is the last: its 0.9 at the end, not the 0.05 on the way."""
+    assert worst_case(LOOKS, AFTER) == pytest.approx((0.3 + 0.5 + 0.9) / 3)
+
+
+def test_worst_case_may_be_what_a_task_had_after_another_one() -> None:
+    assert worst_case([[0.9], [0.6, 0.5]], [[0.9], [0.3, 0.8]]) == pytest.approx((0.3 + 0.8) / 2)
+    assert worst_case([], MATRIX) == pytest.approx((0.6 + 0.2 + 0.1 + 1.0) / 4)  # 0.5 of task 0 was at its own end
+    assert worst_case([], RETURNS) == pytest.approx((0.6 + 0.4 + 0.7) / 3)
+
+
+def test_worst_case_of_one_task_is_its_accuracy_at_the_end() -> None:
+    assert worst_case([[0.1], [0.3]], [[0.75]]) == 0.75
+    assert worst_case([], [[0.75]]) == 0.75
+
+
+def test_worst_case_is_never_above_final_accuracy() -> None:
+    for matrix in (MATRIX, RETURNS, AFTER):
+        assert worst_case([], matrix) <= final_accuracy(matrix)
+
+
+def test_prequential_accuracy_counts_samples_and_not_stretches() -> None:
+    assert prequential_accuracy([[3, 10], [9, 10], [1, 5]]) == pytest.approx(13 / 25)  # not (0.3 + 0.9 + 0.2) / 3
+    assert prequential_accuracy([[0, 40]]) == 0
+    assert prequential_accuracy([[7, 7]]) == 1
 
 
 # Table 3 of the paper: all, new and old classes, Split CIFAR100, ten tasks.

@@ -19,6 +19,8 @@ from torch import Tensor
 from onepass.errors import BadCheckpoint, RunError
 
 FORMAT = "onepass-1"
+UMASK = os.umask(0)
+os.umask(UMASK)  # it can only be read by setting it
 
 
 def atomic(path: Path, write: Callable[[Path], None]) -> None:
@@ -32,6 +34,7 @@ def atomic(path: Path, write: Callable[[Path], None]) -> None:
             write(temporary)
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
+            temporary.chmod(0o666 & ~UMASK)  # mkstemp's are for their owner alone
             os.replace(temporary, path)
         finally:
             with contextlib.suppress(FileNotFoundError):

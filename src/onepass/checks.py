@@ -278,6 +278,26 @@ def _without_boundaries(make: Make) -> None:
     assert learner.observe(mixed).isfinite().all(), "old classes among the new ones: a loss that is no number"
 
 
+def _average_is_beside(make: Make) -> None:
+    """Kept, saved, grown and predicted by, an average leaves training as it was."""
+    plain, averaged = make(), make(average=0.8)
+    tasks, wide = toy_tasks(), PROBLEM.n_classes + 2
+    for learner in (plain, averaged):
+        _learn(learner, tasks[:2])
+        learner.grow(wide)
+    averaged = _through_a_file(averaged, make(5, average=0.8))
+    images = next(toy_batches(tasks[0])).x
+    averaged.predict(images)
+    for learner in (plain, averaged):
+        _learn(learner, tasks[2:])
+    state = {name: value for name, value in averaged.state_dict().items() if not name.startswith("average.")}
+    assert fingerprint(state) == fingerprint(plain.state_dict()), "an average beside it changed what was learned"
+    follows = make(average=0.0)
+    _learn(follows, tasks[:1])
+    with follows.predicting(last=True) as predict:
+        assert torch.equal(predict(images), follows.predict(images)), "an average with decay 0 is not the last weights"
+
+
 def _learns(make: Make) -> None:
     learner = make()
     task = toy_tasks()[0]
@@ -304,6 +324,7 @@ PROMISES: dict[str, Callable[[Make], None]] = {
     "grows to more classes": _grows,
     "a class that the memory has lost": _class_lost,
     "streams without boundaries": _without_boundaries,
+    "an average changes nothing in training": _average_is_beside,
     "predicts seen classes only": _predicts_seen_classes,
     "bad input is refused and changes nothing": _refuses_bad_input,
     "learns": _learns,

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from onepass import __version__, commands
+from onepass import __version__, commands, reproduce, tune
 from onepass.config import LearnerConfig
 from onepass.data.catalog import STREAMS
 from onepass.errors import BadCheckpoint, BadData, RunError, UsageError
-from onepass.flags import Parser, add_bad_images, add_settings, fields
+from onepass.flags import Parser, add_execution, add_settings, add_stream, fields
 from onepass.methods import METHODS, canonical, method_class
+from onepass.presets import read_preset
 
 EXAMPLES = """\
   onepass compare finetune er er-fsl --stream digits --memory 100 --runs 5
@@ -22,6 +23,9 @@ EXAMPLES = """\
   onepass run er-fsl --help        the settings of one method
   onepass methods er-fsl           what it does, needs and costs
   onepass cost er-fsl obc ocm      training FLOPs and bytes beside ER's and the paper's
+  onepass reproduce table3 --scale tiny
+  onepass report onepass-runs -o report.html
+  onepass tune er-fsl --memory 100 --search lr gamma --trials 20
   onepass check mymodule:MyLearner
 """
 
@@ -36,6 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "streams": commands.streams,
         "data": commands.data,
         "cost": commands.cost,
+        "reproduce": reproduce.reproduce,
+        "report": commands.report,
+        "tune": tune.tune,
         "check": commands.check,
     }
     parser = Parser(prog="onepass", description="Online continual learning.", epilog="examples:\n" + EXAMPLES)
@@ -45,7 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         choices=list(known),
         metavar="COMMAND",
         help="run: one method; compare: several, paired; methods, streams: what there is; "
-        "data: get and check data sets; cost: FLOPs and bytes beside ER's; "
+        "data: get and check data sets; cost: FLOPs and bytes beside ER's; reproduce: the paper's tables and figures; "
+        "report: a page of stored runs; tune: choose settings on held-back images; "
         "check: a learner of your own against the contract",
     )
     try:
@@ -80,10 +88,8 @@ def _run(command: str, words: Sequence[str]) -> None:
 
 
 def _execute(values: argparse.Namespace, configs: dict[str, type[LearnerConfig]], given: dict[str, Any]) -> None:
-    from onepass.logs import check_log
     from onepass.results import RunConfig
 
-    check_log(values.log)
     if values.runs < 1 or values.jobs < 0:
         raise UsageError(f"--runs {values.runs} --jobs {values.jobs}: at least one run, and no negative number of jobs")
     runs = [
@@ -101,39 +107,36 @@ def _execute(values: argparse.Namespace, configs: dict[str, type[LearnerConfig]]
             validate=values.validate,
             anytime=values.anytime,
             prequential=values.prequential,
-            settings={name: value for name, value in given.items() if name in fields(config)},
+            settings={
+                **(read_preset(values.preset, method, values.stream) if values.preset else {}),
+                **{name: value for name, value in given.items() if name in fields(config)},
+            },
         )
         for method, config in configs.items()
         for number in range(values.runs)
     ]
     from onepass import report
-    from onepass.data.catalog import load
-    from onepass.executors import run_many
-    from onepass.progress import Bar, Display
+    from onepass.execute import execute
 
-    with Bar("reading images, the first time only") as bar:
-        options = {"root": values.data_dir, "image_size": values.image_size, "bad_images": values.bad_images}
-        load(runs[0].stream, **options, progress=bar.report)
-    with Display([f"{run.method} seed {run.seed}" for run in runs]) as display:
-        results = run_many(
-            runs,
-            values.out,
-            jobs=values.jobs,
-            data_dir=values.data_dir,
-            device=values.device,
-            checkpoint_seconds=values.checkpoint_seconds,
-            log=values.log,
-            report=display.report,
-            stop=display.stop,
-        )
+    results = execute(runs, values)
     if values.json:
         print(json.dumps(report.document(results)))
         return
     from rich.console import Console
 
-    paths = report.write(results, values.out)
-    Console(width=None if sys.stdout.isatty() else 120).print(report.table(results))
-    print(f"{report.NOTE}\n\ntable    {paths[0]}\npicture  {paths[1]}\nruns     {values.out}")
+    from onepass import tables
+
+    kinds = [kind for kind in values.format if kind in tables.FORMATS]
+    paths = report.write(results, values.out, kinds, [kind for kind in values.format if kind not in kinds])
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    shown = [report.overview(results), *([report.comparison(results, values.baseline)] if values.baseline else [])]
+    for table in shown:
+        console.print(tables.rich_table(table))
+        print("\n".join(table.notes))
+    print()
+    for path in paths:
+        print(f"{'table' if path.suffix[1:] in tables.FORMATS else 'picture':9}{path}")
+    print(f"{'runs':9}{values.out}")
 
 
 def _method_names(words: Sequence[str]) -> list[str]:
@@ -157,44 +160,14 @@ def _add_run_flags(parser: Parser) -> None:
     add = parser.add_argument
     names = ", ".join(STREAMS)
     add("--stream", default="digits", help=f"{names}, or a path to a folder of images or an .npz (default: digits)")
-    add("--tasks", type=int, default=0, metavar="N", help="number of tasks (default: the stream's, as in the paper)")
-    add(
-        "--scenario",
-        default="",
-        help="class-incremental, task-free, iid, iid++ or i-blurry-N-M, such as i-blurry-50-10 (default: the method's)",
-    )
-    add(
-        "--class-order",
-        default="shuffled",
-        help="shuffled (by the seed), fixed, or every class as a,b,c",
-    )
-    add("--fraction", type=float, default=1.0, metavar="F", help="share of every class's training images (default: 1)")
-    add("--image-size", type=int, default=0, metavar="N", help="side of the images (default: as they come)")
+    add_stream(parser)
     add(
         "--validate",
         action="store_true",
         help="measure on a tenth of the training images, held back",
     )
-    add(
-        "--data-dir",
-        type=Path,
-        metavar="DIR",
-        help="where data sets are (default: $ONEPASS_DATA, else ~/.cache)",
-    )
     add("--runs", type=int, default=1, metavar="N", help="runs, with seeds SEED, SEED+1, ... (default: 1)")
     add("--seed", type=int, default=0, help="first seed; equal seeds mean equal streams (default: 0)")
-    add("--net", default="", help="resnet18, slim-resnet18 or small-cnn (default: the stream's)")
-    add("--batch", type=int, default=10, metavar="N", help="new samples in each step (default: 10)")
-    add("--jobs", type=int, default=0, metavar="N", help="runs side by side (default: one for each core)")
-    add("--device", default="cpu", help="cpu, cuda or cuda:N (default: cpu)")
-    add("--out", type=Path, default=Path("onepass-runs"), metavar="DIR", help="store of runs (default: %(default)s)")
-    add(
-        "--checkpoint-seconds",
-        type=float,
-        default=30.0,
-        metavar="S",
-        help="a killed run loses at most so many seconds of work (default: 30)",
-    )
     add(
         "--anytime",
         type=int,
@@ -203,8 +176,17 @@ def _add_run_flags(parser: Parser) -> None:
         help="also measure every K steps, on the first 100 test images of each class (default: after tasks only)",
     )
     add("--prequential", action="store_true", help="also predict each batch before it is learned")
-    add("--log", default="", metavar="tensorboard", help="curves of every run for TensorBoard, in its folder")
-    add_bad_images(parser)
+    add("--preset", type=Path, metavar="FILE", help="settings that onepass tune --save wrote; flags win over them")
+    add("--baseline", default="", metavar="METHOD", help="also each method's paired difference to this one")
+    add(
+        "--format",
+        nargs="+",
+        default=["md", "png"],
+        choices=["md", "tex", "csv", "png", "svg", "pdf"],
+        metavar="F",
+        help="tables as md, tex, csv; pictures as png, svg, pdf (default: md png)",
+    )
+    add_execution(parser)
     add("--json", action="store_true", help="print one JSON document on stdout instead of the table")
 
 

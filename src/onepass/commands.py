@@ -150,6 +150,29 @@ def cost(command: str, words: Sequence[str]) -> None:
             print(f"{METHODS[row['method']].title}: {row['note']}")
 
 
+def report(command: str, words: Sequence[str]) -> None:
+    """Stored runs as one page, or as a table in another format."""
+    parser = Parser(prog="onepass report", description="All stored runs as one self-contained page. Trains nothing.")
+    parser.add_argument(
+        "folders", nargs="*", type=Path, default=[Path("onepass-runs")], help="stores of runs (default: onepass-runs)"
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, default=Path("report.html"), metavar="FILE", help="default: %(default)s"
+    )
+    values = parser.parse(words)
+    from onepass import page, store
+    from onepass.checkpoint import write_text
+
+    for folder in values.folders:
+        if not folder.is_dir():
+            raise UsageError(f"{folder} is no folder: give one that onepass run, compare or reproduce stored runs in")
+    results = [result for folder in values.folders for result in store.load_all(folder)]
+    if not results:
+        raise UsageError(f"no stored runs in {', '.join(map(str, values.folders))}")
+    write_text(values.output, page.render(results))
+    print(f"{len(results)} runs in {values.output}")
+
+
 def streams(command: str, words: Sequence[str]) -> None:
     rows = {
         name: {"tasks": stream.n_tasks, "network": stream.net, "views": stream.views, "what it is": stream.about}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import math
 import typing
 from collections.abc import Iterable, Mapping
@@ -34,9 +35,15 @@ class LearnerConfig:
 
     lr: float = option(0.1, "learning rate of plain SGD (no momentum, no weight decay)", low=0.0)
     scope: Literal["seen", "all"] = option("seen", "classes in the training softmax: those seen so far or all")
+    average: float | None = option(
+        None,
+        "also keep an average of the weights with this decay a step, and predict by it; default: none",
+        low=0,
+        high=1,
+    )
 
     def __post_init__(self) -> None:
-        kinds = typing.get_type_hints(type(self))
+        kinds = kinds_of(type(self))  # type: ignore[arg-type]  # mypy takes a frozen class for one without a hash
         for entry in dataclasses.fields(self):
             value = getattr(self, entry.name)
             _check(entry, kinds[entry.name], value)
@@ -70,6 +77,12 @@ class CombineConfig(ReplayConfig):
     combine: Literal["mean", "sum"] = option(
         "mean", "one mean over new and replayed samples (eq. 2), or the sum of their two means, twice the step"
     )
+
+
+@functools.cache
+def kinds_of(config: Any) -> dict[str, Any]:
+    """The type of each setting; worked out once, since tables make thousands of configs."""
+    return typing.get_type_hints(config)
 
 
 def choices(kind: Any) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The same list of runs in this process, or side by side in worker processes.
+"""The same list of runs in this process, side by side in worker processes, or on a cluster.
 
 A worker is a plain `python -m onepass.worker` that speaks JSON lines: it needs no guard in the caller's script,
 unpickles nothing, and ends by itself when the caller is killed.
@@ -19,11 +19,13 @@ from typing import Any
 
 import torch
 
-from onepass import store
+from onepass import cluster, store
+from onepass.data import catalog
 from onepass.errors import RunError
 from onepass.results import Result, RunConfig
 from onepass.runner import Run, run
 
+ARRIVAL = 60.0  # seconds after which a network drive shows what another machine wrote
 Report = Callable[[int, int, int], None]  # number of the run in the list, its steps done, its steps in all
 
 
@@ -41,26 +43,35 @@ def run_many(
     device: str = "cpu",
     checkpoint_seconds: float = 30.0,
     log: str = "",
+    on: str = "",
     report: Report = lambda index, done, total: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> list[Result]:
     """All results, in order. What is stored is not trained again; a failed run is named after the others are done.
 
     When `stop` becomes true, every run in progress saves its state between two steps, and KeyboardInterrupt is raised.
+    `on` a Ray cluster ("ray", "ray://HOST:PORT" or "HOST:PORT") `out` and `data_dir` are folders that all nodes share.
     """
-    jobs = min(jobs or cores(), len(configs))
-    threads = max(1, cores() // jobs)  # from the whole list, so that stopping and continuing never changes it
+    if on:
+        cluster.check(on)
+    limit, jobs = jobs, min(jobs or cores(), len(configs))
+    # From the whole list, so that stopping and continuing never changes it. The size of a cluster may well change.
+    threads = 1 if on and not limit else max(1, cores() // jobs)
     waiting = [i for i, config in enumerate(configs) if store.load_result(store.folder(out, config), config) is None]
     for index in set(range(len(configs))) - set(waiting):
         report(index, 1, 1)
     for index in {store.key(configs[index]): index for index in waiting}.values():
-        Run(configs[index], device, data_dir)  # what cannot be built is refused before anything is trained
+        # What cannot be built is refused before anything is trained. The nodes of a cluster have devices of their own.
+        Run(configs[index], "cpu" if on else device, data_dir)
     place = None if data_dir is None else str(data_dir)
     options = {"device": device, "data_dir": place, "checkpoint_seconds": checkpoint_seconds, "log": log}
-    if jobs == 1:
+    everything = {"out": str(out), "threads": threads, **options}
+    if on:
+        failures = _there(on, configs, waiting, everything, limit, report, stop)
+    elif jobs == 1:
         failures = _here(configs, waiting, out, threads, options, report, stop)
     else:
-        failures = Pool(configs, waiting, {"out": str(out), "threads": threads, **options}, report).work(jobs, stop)
+        failures = Pool(configs, waiting, everything, report).work(jobs, stop)
     if failures:
         raise RunError("\n".join([f"{len(failures)} of {len(configs)} runs failed:", *failures]))
     return [run(config, out) for config in configs]
@@ -86,9 +97,45 @@ def _here(
 
         try:
             run(configs[index], out, progress=progress, **options)
+            report(index, 1, 1)  # if another process did it, there were no steps
         except RunError as error:
             failures.append(str(error))
     return failures
+
+
+def _there(
+    on: str,
+    configs: Sequence[RunConfig],
+    waiting: list[int],
+    options: Any,
+    jobs: int,
+    report: Report,
+    stop: Callable[[], bool],
+) -> list[str]:
+    if not waiting:
+        return []
+    out, data = Path(options["out"]).absolute(), catalog.data_dir(options["data_dir"]).absolute()
+    try:
+        for index in waiting:  # a node that does not see these has another folder of the same name
+            store.folder(out, configs[index]).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"cannot write to {out}: {error}") from error
+    with cluster.joined(on):
+        options = {**options, "out": str(out), "data_dir": str(data)}
+        failures = cluster.Cluster(configs, waiting, options, report).work(jobs, stop)
+    deadline = time.monotonic() + ARRIVAL
+    for index in set(waiting) - failures.keys():
+        if not _arrived(place := store.folder(out, configs[index]), configs[index], deadline):
+            failures[index] = f"no result came to {place}; do all nodes of the cluster share this folder?"
+    return [failures[index] for index in sorted(failures)]
+
+
+def _arrived(place: Path, config: RunConfig, deadline: float) -> bool:
+    while store.load_result(place, config, quiet=True) is None:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.2)
+    return True
 
 
 class Pool:
@@ -154,6 +201,8 @@ class Pool:
                     continue
                 if message["error"]:
                     self.failures.append(message["error"])
+                else:
+                    self.report(index, 1, 1)  # if another process did it, there were no steps
                 return True
         except BrokenPipeError:
             pass

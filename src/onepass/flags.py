@@ -7,6 +7,7 @@ import dataclasses
 import difflib
 import typing
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from onepass.config import LearnerConfig, ReplayConfig, choices, plain
@@ -72,6 +73,38 @@ def _defaults(name: str, configs: dict[str, type[LearnerConfig]]) -> str:
         if name in values.get(method, {})
     ]
     return f" (default: {', '.join([text, *presets])})" if text != "None" else ""
+
+
+def add_stream(parser: Parser) -> None:
+    """What decides a stream beside its name and the seed, and the network that meets it."""
+    add = parser.add_argument
+    add("--tasks", type=int, default=0, metavar="N", help="number of tasks (default: the stream's, as in the paper)")
+    scenarios = "class-incremental, task-free, iid, iid++ or i-blurry-N-M, such as i-blurry-50-10"
+    add("--scenario", default="", help=f"{scenarios} (default: the method's)")
+    add("--class-order", default="shuffled", help="shuffled (by the seed), fixed, or every class as a,b,c")
+    add("--fraction", type=float, default=1.0, metavar="F", help="share of every class's training images (default: 1)")
+    add("--image-size", type=int, default=0, metavar="N", help="side of the images (default: as they come)")
+    add("--net", default="", help="resnet18, slim-resnet18 or small-cnn (default: the stream's)")
+    add("--batch", type=int, default=10, metavar="N", help="new samples in each step (default: 10)")
+
+
+def add_execution(parser: Parser) -> None:
+    """Where runs are done, from which data, and where they are stored."""
+    add = parser.add_argument
+    add("--data-dir", type=Path, metavar="DIR", help="where data sets are (default: $ONEPASS_DATA, else ~/.cache)")
+    add_bad_images(parser)
+    add("--out", type=Path, default=Path("onepass-runs"), metavar="DIR", help="store of runs (default: %(default)s)")
+    add("--jobs", type=int, default=0, metavar="N", help="runs side by side (default: one for each core)")
+    add("--on", default="", metavar="ray|HOST:PORT", help="do the runs on a Ray cluster (default: on this machine)")
+    add("--device", default="cpu", help="cpu, cuda or cuda:N (default: cpu)")
+    add(
+        "--checkpoint-seconds",
+        type=float,
+        default=30.0,
+        metavar="S",
+        help="a killed run loses at most so many seconds of work (default: 30)",
+    )
+    add("--log", default="", metavar="tensorboard", help="curves of every run for TensorBoard, in its folder")
 
 
 def add_bad_images(parser: Parser) -> None:

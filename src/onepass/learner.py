@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from onepass.average import Average
 from onepass.batch import Batch, Task, check_images
 from onepass.config import LearnerConfig, ReplayConfig
 from onepass.errors import Diverged, UsageError
@@ -63,6 +64,7 @@ class Learner(nn.Module):
             self.register_buffer(name, torch.empty(0, dtype=torch.int64), persistent=False)
         self.setup()
         self.optimizer = torch.optim.SGD(self.trainable(), lr=config.lr)
+        self.average = None if config.average is None else Average(self.predictors(), config.average)
 
     # The four verbs.
 
@@ -92,6 +94,8 @@ class Learner(nn.Module):
             raise
         self.remember(batch)
         self.steps += 1
+        if self.average is not None:
+            self.average.follow(self.steps)
         return loss
 
     def end_task(self) -> None:
@@ -103,14 +107,18 @@ class Learner(nn.Module):
             return predict(images)
 
     @contextmanager
-    def predicting(self) -> Iterator[Callable[[Tensor], Tensor]]:
-        """`predict` for many calls in a row: what `scorer` prepares is prepared once."""
+    def predicting(self, last: bool = False) -> Iterator[Callable[[Tensor], Tensor]]:
+        """`predict` for many calls in a row: what `scorer` prepares is prepared once.
+
+        By the average if there is one, unless the last weights are asked for.
+        """
         if not self.seen:
             raise UsageError("nothing to predict yet: no class has been seen; call begin_task and observe first")
         training = self.training
         self.eval()
+        average = nullcontext() if last or self.average is None else self.average.in_place()
         try:
-            with torch.inference_mode():
+            with average, torch.inference_mode():
                 score = self.scorer()
 
                 def predict(images: Tensor) -> Tensor:
@@ -148,6 +156,17 @@ class Learner(nn.Module):
         if self.memory.capacity:
             self.memory.write(self.memory.reservoir(len(batch)), batch)
 
+    def widen(self, n_classes: int) -> None:
+        """Give whatever is as wide as there are classes its new width."""
+        averaged = set() if self.average is None else set(self.average.modules())
+        for module in [*self.modules()]:
+            if isinstance(module, Net) and module not in averaged:  # copies of the network too
+                module.grow(n_classes, self.rng)
+
+    def predictors(self) -> list[nn.Module]:
+        """The modules that `scorer` uses: what is averaged if an average is kept."""
+        return [self.net]
+
     def scorer(self) -> Callable[[Tensor], Tensor]:
         """A function from float images to one score per class."""
         return self.net
@@ -157,6 +176,10 @@ class Learner(nn.Module):
         return {}
 
     # What methods build on.
+
+    def both(self) -> list[AbstractContextManager[None]]:
+        """The last weights in place, then the average in place if one is kept: for what changes weights by hand."""
+        return [nullcontext(), *([] if self.average is None else [self.average.in_place()])]
 
     @property
     def device(self) -> torch.device:
@@ -243,8 +266,9 @@ class Learner(nn.Module):
         """Make room for more classes; what is known about the old ones stays as it is."""
         if n_classes < self.problem.n_classes:
             raise UsageError(f"grow({n_classes}): the learner has {self.problem.n_classes} classes and cannot lose any")
-        for net in [module for module in self.modules() if isinstance(module, Net)]:  # copies of it too
-            net.grow(n_classes, self.rng)
+        self.widen(n_classes)
+        if self.average is not None:
+            self.average.grow()
         self.problem = replace(self.problem, n_classes=n_classes)
         self._index()
 

@@ -2,36 +2,56 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from onepass.config import unknown
-from onepass.errors import UsageError
+from onepass.errors import RunError, UsageError
 
 LOGS = ("tensorboard",)
-EVERY = 10  # steps between two losses
 
 
 class Log:
-    """TensorBoard: the loss every few steps, the accuracy on all tasks so far and on each at every evaluation."""
+    """TensorBoard: the loss every few steps, the accuracy on all tasks so far and on each at every evaluation.
 
-    def __init__(self, folder: Path, start: int) -> None:
+    It begins with all that the run has measured already, in the place of what an earlier process wrote: so a run that
+    was killed and continued has each point once.
+    """
+
+    def __init__(self, folder: Path, losses: list[tuple[int, float]], lines: list[dict[str, Any]]) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self.writer = SummaryWriter(str(folder), purge_step=start)  # what a killed run wrote beyond its checkpoint
+        try:
+            shutil.rmtree(folder, ignore_errors=True)
+            self.writer = SummaryWriter(str(folder))
+        except OSError as error:
+            raise RunError(f"cannot write {folder}: {error}") from error
+        for step, value in losses:
+            self.loss(step, value)
+        for line in lines:
+            self.evaluation(line)
 
-    def step(self, step: int, loss: Tensor) -> None:
-        if step % EVERY == 0:
-            self.writer.add_scalar("loss", loss.item(), step)
+    def loss(self, step: int, value: float) -> None:
+        self.writer.add_scalar("loss", value, step)
 
     def evaluation(self, line: dict[str, Any]) -> None:
-        accuracy, kind = line["accuracy"], "after task" if "after_task" in line else "anytime"
-        self.writer.add_scalar(f"accuracy, {kind}", sum(accuracy) / len(accuracy), line["step"])
-        for task, value in enumerate(accuracy):
-            self.writer.add_scalar(f"accuracy, {kind}/task {task + 1}", value, line["step"])
-        self.writer.flush()
+        kind = "after task" if "after_task" in line else "anytime"
+        for key, name in (("accuracy", "accuracy"), ("accuracy_average", "accuracy by averaged weights")):
+            if key in line:
+                self.writer.add_scalar(f"{name}, {kind}", sum(line[key]) / len(line[key]), line["step"])
+                for task, value in enumerate(line[key]):
+                    self.writer.add_scalar(f"{name}, {kind}/task {task + 1}", value, line["step"])
+        try:
+            self.writer.flush()
+        except OSError as error:
+            raise RunError(f"cannot write {self.writer.log_dir}: {error}") from error
+
+    def close(self) -> None:
+        try:
+            self.writer.close()
+        except OSError as error:
+            raise RunError(f"cannot write {self.writer.log_dir}: {error}") from error
 
 
 def check_log(name: str) -> None:
@@ -42,8 +62,3 @@ def check_log(name: str) -> None:
             import torch.utils.tensorboard  # noqa: F401
         except ImportError:
             raise UsageError("--log tensorboard needs another package: pip install 'onepass[tensorboard]'") from None
-
-
-def logger(name: str, place: Path, start: int) -> Log | None:
-    check_log(name)
-    return Log(place / "tensorboard", start) if name else None

@@ -69,7 +69,7 @@ class Display:
             if done < total:
                 if index not in self.rows:
                     self.rows[index] = self.progress.add_task(f"  {self.names[index]}", total=total)
-                self.progress.update(self.rows[index], completed=done)
+                self.progress.update(self.rows[index], completed=done, total=total)
             elif index not in self.finished:
                 self.finished.add(index)
                 if index in self.rows:

@@ -1,37 +1,115 @@
-"""Results as a table and a picture. Reads results only; never trains."""
+"""Results as tables. Reads results only; never trains."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onepass import metrics
-from onepass.checkpoint import atomic, write_text
-from onepass.methods import METHODS
+from onepass import metrics, statistics, tables
+from onepass.checkpoint import write_text
+from onepass.config import unknown
+from onepass.errors import UsageError
+from onepass.evaluate import LOOK
+from onepass.methods import METHODS, canonical
 from onepass.metrics import Summary, summarise
+from onepass.tables import Cell, Table
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    import rich.table
 
     from onepass.results import Result
 
-COLUMNS: dict[str, tuple[str, Callable[[metrics.Matrix], float | None]]] = {
-    "final_accuracy": ("final accuracy %", metrics.final_accuracy),
-    "forgetting": ("forgetting %", metrics.forgetting),
-    "learning_accuracy": ("just after learning %", metrics.learning_accuracy),
+
+def _looks(result: Result) -> list[list[float]]:
+    return [point["accuracy"] for point in result.anytime]
+
+
+COLUMNS: dict[str, tuple[str, Callable[[Result], float | None]]] = {
+    "final_accuracy": ("final accuracy %", lambda r: r.final_accuracy),
+    "final_accuracy_average": ("by averaged weights %", lambda r: _final(r.accuracy_matrix_average)),
+    "forgetting": ("forgetting %", lambda r: r.forgetting),
+    "learning_accuracy": ("just after learning %", lambda r: metrics.learning_accuracy(r.accuracy_matrix)),
+    "average_anytime": ("average anytime %", lambda r: metrics.average_anytime(_looks(r)) if r.anytime else None),
+    "worst_case": ("worst case %", lambda r: metrics.worst_case(_looks(r), r.accuracy_matrix) if r.anytime else None),
+    "prequential": ("prequential %", lambda r: metrics.prequential_accuracy(r.prequential) if r.prequential else None),
 }
-BANDED = 3  # runs from which an interval tells more than the runs themselves
-CROWD = 8  # methods up to which a picture has room for their intervals
 NOTE = "mean ± 95 % Student-t interval over runs; forgetting as in Chaudhry et al. 2018"
+BOLD = "bold: final accuracy above every other method's by a paired t test over seeds, Holm-adjusted, at 5 %"
+REFERENCES = "; IID and IID++ are references and take no part"
+MEASURES = ("anytime", "prequential")  # settings of a run that change none of its other figures
+SHARED = ("stream", "net", "batch", "tasks", "class_order", "fraction", "image_size", "validate")
+BY_SEED = ("seed", "tasks", "class_order")  # of a result's protocol
 
 
-def by_method(results: Sequence[Result]) -> dict[str, list[Result]]:
-    groups: dict[str, list[Result]] = {}
+def _final(matrix: metrics.Matrix) -> float | None:
+    return metrics.final_accuracy(matrix) if matrix else None
+
+
+def reference(method: str) -> bool:
+    """Whether a method has the whole stream shuffled, and so is no rival of those that have it task by task."""
+    return method in METHODS and METHODS[method].scenario in ("iid", "iid++")
+
+
+def by_method(results: Iterable[Result]) -> dict[str, list[Result]]:
+    """The runs of each method. One that was made twice, the second time measuring more, counts once: as the latter."""
+    runs: dict[tuple[Any, ...], Result] = {}
     for result in results:
+        key = tuple(value for name, value in vars(result.config).items() if name not in MEASURES)
+        runs[key] = max(runs.get(key, result), result, key=lambda run: len(run.anytime) + len(run.prequential))
+    groups: dict[str, list[Result]] = {}
+    for result in runs.values():
         groups.setdefault(result.config.method, []).append(result)
     return groups
+
+
+def check_one_protocol(results: Sequence[Result]) -> None:
+    """Figures of different protocols must not stand in one table: refuse, and say what differs for whom."""
+    if not results:
+        raise UsageError("no results to show: train some first (onepass compare --help)")
+    problems = _differing([(result.config.method, _shared(result)) for result in results])
+    for method, group in by_method(results).items():
+        own = [(f"seed {result.config.seed}", _own(result)) for result in group]
+        problems += [f"for {method}, {problem}" for problem in _differing(own)]
+    if problems:
+        what = "; ".join(problems)
+        raise UsageError(f"runs of several protocols cannot stand in one table: {what}. Give runs of one protocol only")
+
+
+def _shared(result: Result) -> dict[str, Any]:
+    """What must be the same in all rows."""
+    config = result.config
+    facts = {name: getattr(config, name) for name in SHARED}
+    if not reference(config.method):
+        facts["scenario"] = config.scenario
+    if hasattr(config.settings, "memory"):
+        facts["memory"] = config.settings.memory
+    if "sha256" in result.data:
+        facts["sha256 of the data"] = result.data["sha256"][:12]
+    return facts
+
+
+def _own(result: Result) -> dict[str, Any]:
+    """What must be the same in all runs of one method, beside that."""
+    config = result.config
+    facts = {"scenario": config.scenario, **result.protocol, **config.learner_config.to_json()}
+    return {name: value for name, value in facts.items() if name not in (*BY_SEED, *_shared(result))}
+
+
+def _differing(facts: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
+    """A phrase for each name that has several values; facts are who and what."""
+    problems = []
+    for name in dict.fromkeys(name for _, values in facts for name in values):
+        holders: dict[str, list[str]] = {}
+        for who, values in facts:
+            if name in values:
+                text = values[name] if isinstance(values[name], str) else json.dumps(values[name])
+                holders.setdefault(text, []).append(who)
+        if len(holders) > 1:
+            said = (f"{text} ({', '.join(dict.fromkeys(who))})" for text, who in holders.items())
+            problems.append(f"{name} is {' and '.join(said)}")
+    return problems
 
 
 def summary(results: Sequence[Result]) -> dict[str, dict[str, Summary | None]]:
@@ -40,7 +118,7 @@ def summary(results: Sequence[Result]) -> dict[str, dict[str, Summary | None]]:
     for method, group in by_method(results).items():
         rows[method] = {}
         for name, (_, measure) in COLUMNS.items():
-            values = [value for result in group if (value := measure(result.accuracy_matrix)) is not None]
+            values = [value for result in group if (value := measure(result)) is not None]
             rows[method][name] = summarise(values) if values else None
     return rows
 
@@ -59,19 +137,7 @@ def title(method: str) -> str:
 
 
 def cell(value: Summary | None) -> str:
-    if value is None:
-        return "n/a"
-    interval = "n/a" if value.interval is None else f"{100 * value.interval:.1f}"
-    return f"{100 * value.mean:.1f} ± {interval}"
-
-
-def lines(results: Sequence[Result]) -> list[list[str]]:
-    """Header and rows of the table, as text."""
-    rows = [["method", *(heading for heading, _ in COLUMNS.values()), "runs"]]
-    counts = {method: len(group) for method, group in by_method(results).items()}
-    for method, columns in summary(results).items():
-        rows.append([title(method), *(cell(value) for value in columns.values()), str(counts[method])])
-    return rows
+    return "n/a" if value is None else tables.figure(value.mean, value.interval)
 
 
 def caption(results: Sequence[Result]) -> str:
@@ -82,84 +148,105 @@ def caption(results: Sequence[Result]) -> str:
     return f"{config.stream_label}, {n_tasks} tasks, {config.net}{memory}"
 
 
+def _rivals(results: Sequence[Result]) -> dict[str, dict[int, float]]:
+    """Final accuracy by seed of each method that can be compared with others."""
+    return {
+        method: {result.config.seed: result.final_accuracy for result in group}
+        for method, group in by_method(results).items()
+        if not reference(method)
+    }
+
+
+def overview(results: Sequence[Result]) -> Table:
+    """A row for each method, a column for each measure that any of them has; bold where the best is really better."""
+    check_one_protocol(results)
+    rows, groups = summary(results), by_method(results)
+    names = [name for name in COLUMNS if any(columns[name] for columns in rows.values())]
+    winner = statistics.best(_rivals(results))
+
+    def shown(method: str, name: str) -> Cell:
+        value, runs = rows[method][name], len(groups[method])
+        fewer = f" (n = {value.n})" if value and value.n < runs else ""
+        return Cell(cell(value) + fewer, bold=method == winner and name == "final_accuracy")
+
+    lines = [
+        [Cell(title(method)), *(shown(method, name) for name in names), Cell(str(len(group)))]
+        for method, group in groups.items()
+    ]
+    heads = ["method", *(COLUMNS[name][0] for name in names), "runs"]
+    return Table(caption(results), heads, lines, _notes(results))
+
+
+def _notes(results: Sequence[Result]) -> list[str]:
+    notes = [NOTE]
+    if len(_rivals(results)) > 1:
+        notes.append(BOLD + (REFERENCES if any(reference(result.config.method) for result in results) else ""))
+    if every := sorted({result.config.anytime for result in results if result.anytime}):
+        steps = " or ".join(map(str, every))
+        notes.append(
+            f"average anytime (Caccia et al. 2022) and worst case (De Lange et al. 2023): measured every {steps} steps "
+            f"on the first {LOOK} test images of each class"
+        )
+    if any(result.prequential for result in results):
+        notes.append("prequential: each batch predicted just before it was learned")
+    return notes + _hosts(results)
+
+
+def _hosts(results: Sequence[Result]) -> list[str]:
+    notes = []
+    for name, what in (("torch", "runs from torch"), ("device", "runs on")):
+        found = dict.fromkeys(str(result.host[name]) for result in results if name in result.host)
+        if len(found) > 1:
+            notes.append(f"{what} {' and '.join(found)}")
+    return notes
+
+
+def comparison(results: Sequence[Result], baseline: str) -> Table:
+    """Each method's final accuracy minus the baseline's, over the seeds that both have."""
+    check_one_protocol(results)
+    baseline, rivals = canonical(baseline), _rivals(results)
+    if baseline not in rivals:
+        raise unknown("baseline", baseline, rivals, "methods that can be compared here")
+    rows = []
+    for method, found in statistics.against(rivals, baseline).items():
+        difference = Cell(tables.figure(found.mean, found.interval, "+"), bold=statistics.real(found))
+        p = "n/a" if found.p is None else "< 0.001" if found.p < 0.001 else f"{found.p:.3f}"
+        rows.append([Cell(title(method)), difference, Cell(p), Cell(str(found.n))])
+    name = title(baseline)
+    note = (
+        f"final accuracy minus {name}'s in points, mean ± 95 % Student-t interval over the n seeds that both have; "
+        "p: paired t test, two-sided, Holm-adjusted over the rows; bold: p < 0.05"
+    )
+    heads = ["method", f"difference to {name}", "p", "n"]
+    return Table(f"{caption(results)}: compared with {name}", heads, rows, [note, *_hosts(results)])
+
+
 def markdown(results: Sequence[Result]) -> str:
-    header, *rows = lines(results)
-    rule = ["---", *("---:" for _ in header[1:])]
-    table = "\n".join("| " + " | ".join(row) + " |" for row in [header, rule, *rows])
-    return f"{caption(results)}\n\n{table}\n\n{NOTE}\n"
+    return tables.markdown(overview(results))
 
 
-def table(results: Sequence[Result]) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    header, *rows = lines(results)
-    shown = Table(title=caption(results), title_justify="left", box=box.SIMPLE_HEAD)
-    for number, heading in enumerate(header):
-        shown.add_column(heading, justify="right" if number else "left", no_wrap=True)
-    for row in rows:
-        shown.add_row(*row)
-    return shown
+def table(results: Sequence[Result]) -> rich.table.Table:
+    return tables.rich_table(overview(results))
 
 
-def picture(results: Sequence[Result], path: Path) -> None:
-    """Accuracy on the tasks learned so far, after each task, with its 95 % interval where few methods leave room."""
-    from matplotlib import colormaps
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+def write(
+    results: Sequence[Result], out: Path, formats: Sequence[str] = ("md",), pictures: Sequence[str] = ("png",)
+) -> list[Path]:
+    """The table in each format, the picture in each of its own, and the curves of runs that measured on their way."""
+    from onepass import pictures as drawing
 
-    groups = by_method(results)
-    crowded = len(groups) > CROWD
-    figure = Figure(figsize=(8.5, 5.2) if crowded else (7, 4.2), dpi=150, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    curves = {}
-    for method, group in groups.items():
-        after = zip(*(metrics.average_accuracies(result.accuracy_matrix) for result in group), strict=True)
-        curves[method] = [summarise(values) for values in after]
-    n_tasks = max(len(points) for points in curves.values())
-    colours = colormaps["tab20"].colors if crowded else colormaps["tab10"].colors  # type: ignore[attr-defined]
-    for number, method in enumerate(sorted(curves, key=lambda name: -curves[name][-1].mean) if crowded else curves):
-        points, colour = curves[method], colours[number % len(colours)]
-        means = [100 * point.mean for point in points]
-        label = f"{title(method)}  {means[-1]:.1f}"
-        if len(points) == 1 < n_tasks:  # all classes at once: nothing is learned after anything
-            axes.axhline(means[0], linestyle="--", linewidth=1, color=colour, label=label)
-            continue
-        tasks = range(1, len(points) + 1)
-        axes.plot(tasks, means, marker="o", markersize=4 if crowded else 6, color=colour, label=label)
-        if len(groups[method]) < BANDED and not crowded:
-            for result in groups[method]:
-                single = [100 * value for value in metrics.average_accuracies(result.accuracy_matrix)]
-                axes.plot(tasks, single, linewidth=0.8, alpha=0.5, color=colour)
-        elif not crowded:
-            spread = [100 * (point.interval or 0) for point in points]
-            low, high = zip(*((m - s, m + s) for m, s in zip(means, spread, strict=True)), strict=True)
-            axes.fill_between(tasks, low, high, alpha=0.15, linewidth=0, color=colour)
-    axes.set(xlabel="tasks learned", ylabel="accuracy on all of them so far, %", ylim=(0, 102))
-    axes.set_xticks(range(1, n_tasks + 1))
-    counts = "/".join(map(str, sorted({len(group) for group in groups.values()})))
-    banded = not crowded and all(len(group) >= BANDED for group in groups.values())
-    bands = ", 95 % intervals" if banded else "" if crowded else ", each run thin"
-    axes.set_title(f"{caption(results)}; n = {counts}{bands}", fontsize="medium", loc="left")
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    place: dict[str, Any] = {"loc": "lower left"}
-    if crowded:
-        place = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "fontsize": "small"}
-    axes.legend(frameon=False, title="after the last task", **place)
-    image = io.BytesIO()
-    figure.savefig(image, format="png")
-
-    def write(temporary: Path) -> None:
-        temporary.write_bytes(image.getvalue())
-
-    atomic(path, write)
-
-
-def write(results: Sequence[Result], out: Path) -> tuple[Path, Path]:
-    """The table as Markdown and the picture, named after the stream."""
-    paths = out / f"{results[0].config.stream_label}.md", out / f"{results[0].config.stream_label}.png"
-    write_text(paths[0], markdown(results))
-    picture(results, paths[1])
+    for known, given in ((tables.FORMATS, formats), (drawing.KINDS, pictures)):
+        if wrong := [kind for kind in given if kind not in known]:
+            raise unknown("format", wrong[0], known, "allowed")
+    shown, stem = overview(results), results[0].config.stream_label
+    paths = [out / f"{stem}.{kind}" for kind in formats]
+    for path, kind in zip(paths, formats, strict=True):
+        write_text(path, tables.FORMATS[kind](shown))
+    draws = {"": drawing.picture}
+    if any(result.anytime for result in results):
+        draws["-anytime"] = drawing.curves
+    for end, draw in draws.items():
+        for kind in pictures:
+            paths.append(out / f"{stem}{end}.{kind}")
+            draw(results, paths[-1])
     return paths

@@ -95,9 +95,11 @@ class Result:
     data: dict[str, Any]  # how many images, of which size, and a hash of all of them
     host: dict[str, Any]
     protocol: dict[str, Any] = field(default_factory=dict)  # what the stream, the network and the optimizer were
+    accuracy_matrix_average: list[list[float]] = field(default_factory=list)  # the same by averaged weights, if kept
     anytime: list[dict[str, Any]] = field(default_factory=list)  # {"step", "accuracy": by task so far}
     prequential: list[list[int]] = field(default_factory=list)  # [right, seen] for each stretch of WINDOW batches
     facts: list[dict[str, Any]] = field(default_factory=list)  # what the learner said of itself after each task
+    losses: list[float] = field(default_factory=list)  # of every tenth step
 
     @property
     def final_accuracy(self) -> float:
@@ -123,16 +125,19 @@ class Result:
             "data": self.data,
             "host": self.host,
             "protocol": self.protocol,
+            "accuracy_matrix_average": self.accuracy_matrix_average,
             "anytime": self.anytime,
             "prequential": self.prequential,
             "facts": self.facts,
+            "losses": self.losses,
         }
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Result:
         config = RunConfig(**values["config"])
         names = ("accuracy_matrix", "steps", "seconds", "fingerprint", "data", "host")
-        later = ("protocol", "anytime", "prequential", "facts")  # results of older versions have none of these
+        # Results of older versions have none of these.
+        later = ("protocol", "accuracy_matrix_average", "anytime", "prequential", "facts", "losses")
         return cls(
             config, *(values[name] for name in names), **{name: values[name] for name in later if name in values}
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import platform
@@ -13,7 +14,6 @@ from typing import Any
 
 import numpy
 import torch
-from torch import Tensor
 
 from onepass import store
 from onepass.batch import Batch
@@ -24,12 +24,13 @@ from onepass.errors import BadCheckpoint, Diverged, UsageError
 from onepass.evaluate import accuracy_by_task, look
 from onepass.factory import build, save
 from onepass.learner import Learner, Problem
-from onepass.logs import Log, logger
+from onepass.logs import Log, check_log
 from onepass.results import Result, RunConfig
 from onepass.stream import TaskData, batches, make_tasks, n_batches
 
 Progress = Callable[[int, int], None]
 CHECKPOINT = "checkpoint.safetensors"
+LOSSES = 10  # steps between two losses that are written down
 WINDOW = 10  # batches of which a prequential figure is the sum
 
 
@@ -65,8 +66,10 @@ class Run:
         self.learner: Learner = build(config.method, problem, config.learner_config, net=config.net, seed=config.seed)
         self.learner.to(device)
         self.matrix: list[list[float]] = []
+        self.matrix_average: list[list[float]] = []
         self.anytime: list[dict[str, Any]] = []
         self.prequential: list[list[int]] = []
+        self.losses: list[float] = []
         self.facts: list[dict[str, Any]] = []
         self.batch = -1  # the batch of the current task that comes next; -1: the task has not begun
         self.seconds = 0.0
@@ -90,14 +93,14 @@ class Run:
         return {
             "scenario": self.config.scenario,
             "tasks": [[names[c] for c in task.info.classes] for task in self.tasks],
-            "class_order": [c for task in self.tasks for c in task.info.classes],
+            "class_order": list(dict.fromkeys(c for task in self.tasks for c in task.info.classes)),
             "batch": self.config.batch,
             "replay": learner.replay,
             "memory": learner.memory.capacity,
             "optimizers": optimizers,
             "net": self.config.net,
             "features": learner.net.head.in_features,
-            "parameters": sum(parameter.numel() for parameter in learner.parameters()),
+            "parameters": sum(value.numel() for value in learner.parameters() if value.requires_grad),
             "views": learner.problem.views,
             "scope": settings.scope,
             "seed": self.config.seed,
@@ -107,10 +110,12 @@ class Run:
     def evaluations(self) -> list[dict[str, Any]]:
         """All evaluations in the order they were made."""
         ends = itertools.accumulate(n_batches(task, self.config.batch) for task in self.tasks)
-        after = [
+        after: list[dict[str, Any]] = [
             {"step": end, "accuracy": row, "after_task": index}
             for index, (end, row) in enumerate(zip(ends, self.matrix, strict=False))
         ]
+        for line, row in zip(after, self.matrix_average, strict=False):
+            line["accuracy_average"] = row
         return sorted([*self.anytime, *after], key=lambda line: (line["step"], "after_task" in line))
 
     def save(self, path: Path) -> None:
@@ -118,9 +123,11 @@ class Run:
             "config": self.config.to_json(),
             "threads": torch.get_num_threads(),
             "matrix": self.matrix,
+            "matrix_average": self.matrix_average,
             "anytime": self.anytime,
             "prequential": self.prequential,
             "facts": self.facts,
+            "losses": self.losses,
             "batch": self.batch,
             "seconds": self.seconds,
             "learner": self.learner.state_dict(),
@@ -134,11 +141,12 @@ class Run:
         torch.set_num_threads(tree["threads"])  # sums over another number of threads would end in other bits
         load_state(self.learner, tree["learner"], path)
         self.matrix, self.batch, self.seconds = tree["matrix"], tree["batch"], tree["seconds"]
+        self.matrix_average, self.losses = tree["matrix_average"], tree["losses"]
         self.anytime, self.prequential, self.facts = tree["anytime"], tree["prequential"], tree["facts"]
 
     def advance(
         self,
-        after_step: Callable[[Tensor], None] = lambda loss: None,
+        after_step: Callable[[], None] = lambda: None,
         after_evaluation: Callable[[], None] = lambda: None,
     ) -> None:
         """Learn to the end of the stream from wherever the run stands."""
@@ -155,18 +163,30 @@ class Run:
                 loss = self.learner.observe(batch)
                 self.seconds += time.perf_counter() - begin
                 self.batch += 1
+                if self.learner.steps % LOSSES == 0:
+                    self.losses.append(loss.item())
                 if self.config.anytime and self.learner.steps % self.config.anytime == 0:
-                    accuracy = look(self.learner, self.data, self.tasks[: task.info.index + 1])
-                    self.anytime.append({"step": self.learner.steps, "accuracy": accuracy})
+                    self.anytime.append(self._evaluate(look, task))
                     after_evaluation()
-                after_step(loss)
+                after_step()
             if told:
                 self.learner.end_task()
-            self.matrix.append(accuracy_by_task(self.learner, self.data, self.tasks[: task.info.index + 1]))
+            line = self._evaluate(accuracy_by_task, task)
+            self.matrix.append(line["accuracy"])
+            if "accuracy_average" in line:
+                self.matrix_average.append(line["accuracy_average"])
             self.facts.append(self.learner.facts())
             self.data.release()
             self.batch = -1
             after_evaluation()
+
+    def _evaluate(self, measure: Callable[..., list[float]], task: TaskData) -> dict[str, Any]:
+        """A look at the tasks so far, by the last weights and, if one is kept, by their average."""
+        tasks = self.tasks[: task.info.index + 1]
+        line = {"step": self.learner.steps, "accuracy": measure(self.learner, self.data, tasks)}
+        if self.learner.average is not None:
+            line["accuracy_average"] = measure(self.learner, self.data, tasks, last=False)
+        return line
 
     def _predict_first(self, batch: Batch) -> None:
         """Count what is predicted right before it is learned."""
@@ -179,8 +199,11 @@ class Run:
 
 def _optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     group = optimizer.param_groups[0]
-    names = ("lr", "momentum", "weight_decay", "betas")
-    return {"kind": type(optimizer).__name__, **{name: group[name] for name in names if name in group}}
+    facts: dict[str, Any] = {"kind": type(optimizer).__name__}
+    for name in ("lr", "momentum", "weight_decay", "betas"):
+        if name in group:
+            facts[name] = list(group[name]) if isinstance(group[name], tuple) else group[name]
+    return facts
 
 
 def run(
@@ -194,16 +217,23 @@ def run(
     log: str = "",
 ) -> Result:
     """Train and measure. With `out`, the result is stored there, found again, and a stopped run continues."""
+    check_log(log)
     if out is None:
+        if log:
+            raise UsageError(f"log={log!r}: curves lie in the run's folder; give out")
         return _train(Run(config, device, data_dir), None, checkpoint_seconds, progress)
     place = store.folder(Path(out), config)
     if (stored := store.load_result(place, config)) is not None:
         return stored
-    with store.claim(place, waiting=lambda: progress(0, 1)):
+    with store.claim(place, waiting=lambda: progress(0, 1)), contextlib.ExitStack() as stack:
         if (stored := store.load_result(place, config, quiet=True)) is not None:  # another process was quicker
             return stored
         state = _continued(place / CHECKPOINT, config, device, data_dir)
-        result = _train(state, place, checkpoint_seconds, progress, logger(log, place, state.learner.steps))
+        told = None
+        if log:
+            losses = [(LOSSES * (number + 1), loss) for number, loss in enumerate(state.losses)]
+            told = stack.enter_context(contextlib.closing(Log(place / log, losses, state.evaluations())))
+        result = _train(state, place, checkpoint_seconds, progress, told)
         store.save_result(place, result)
         (place / CHECKPOINT).unlink(missing_ok=True)
         return result
@@ -224,7 +254,7 @@ def _continued(checkpoint: Path, config: RunConfig, device: str, data_dir: Path 
 def _train(state: Run, place: Path | None, seconds: float, progress: Progress, log: Log | None = None) -> Result:
     config, learner, saved = state.config, state.learner, time.monotonic()
 
-    def after_step(loss: Tensor) -> None:
+    def after_step() -> None:
         nonlocal saved
         try:
             progress(learner.steps, state.total)
@@ -232,8 +262,8 @@ def _train(state: Run, place: Path | None, seconds: float, progress: Progress, l
             if place is not None:
                 state.save(place / CHECKPOINT)
             raise
-        if log is not None:
-            log.step(learner.steps, loss)
+        if log is not None and learner.steps % LOSSES == 0:
+            log.loss(learner.steps, state.losses[-1])
         if place is not None and time.monotonic() - saved >= seconds:
             state.save(place / CHECKPOINT)
             saved = time.monotonic()
@@ -262,9 +292,11 @@ def _train(state: Run, place: Path | None, seconds: float, progress: Progress, l
         state.data_facts(),
         host_facts(state.device),
         state.protocol(),
+        state.matrix_average,
         state.anytime,
         state.prequential,
         state.facts,
+        state.losses,
     )
 
 

@@ -21,7 +21,7 @@ from onepass.errors import RunError, UsageError
 from onepass.methods import METHODS
 from onepass.results import Result, RunConfig
 
-DAMAGE = (OSError, ValueError, KeyError, TypeError, UsageError)
+DAMAGE = (OSError, ValueError, KeyError, TypeError, UsageError, RecursionError)
 LATER = ("anytime", "prequential")  # unset, they leave the keys of older versions as they were
 
 
@@ -31,6 +31,8 @@ def key(config: RunConfig) -> str:
     for name in LATER:
         if not values[name]:
             del values[name]
+    if values["settings"]["average"] is None:
+        del values["settings"]["average"]
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:10]
 
 
@@ -105,7 +107,10 @@ def load_all(out: Path) -> list[Result]:
     results = []
     for file in sorted(out.rglob("result.json")):
         try:
-            results.append(_read(file))
+            result = _read(file)
+            if folder(Path(), result.config) != Path(*file.parts[-3:-1]):
+                raise ValueError("it belongs to another config")
+            results.append(result)
         except DAMAGE as error:
             print(f"{file} is damaged ({error}); it is left out", file=sys.stderr)
     order = {name: place for place, name in enumerate(METHODS)}
@@ -114,4 +119,12 @@ def load_all(out: Path) -> list[Result]:
 
 def _read(file: Path) -> Result:
     values: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return Result.from_json(values)
+    result = Result.from_json(values)
+    for matrix in filter(None, (result.accuracy_matrix, result.accuracy_matrix_average)):
+        if [len(row) for row in matrix] != list(range(1, len(matrix) + 1)):
+            raise ValueError("its accuracy matrix is not whole")
+        if not all(0 <= value <= 1 for row in matrix for value in row):
+            raise ValueError("an accuracy is not between 0 and 1")
+    if not result.accuracy_matrix or abs(result.final_accuracy - values["final_accuracy"]) > 1e-9:
+        raise ValueError("its accuracy matrix does not give its final accuracy")
+    return result

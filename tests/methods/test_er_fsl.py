@@ -5,6 +5,7 @@ Numbers in brackets name the properties that were asked of the method.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -37,7 +38,7 @@ from onepass.errors import UsageError
 from onepass.factory import build
 from onepass.learner import Problem
 from onepass.methods.er import ER
-from onepass.methods.er_fsl import ERFSL
+from onepass.methods.er_fsl import ERFSL, stretches
 from onepass.net import Net
 
 D, K = 12, 4  # features, and dimensions of a subspace with three tasks
@@ -543,3 +544,62 @@ def test_three_tasks_and_a_reuse_are_learned_step_by_step_as_the_algorithm_says(
             assert learner.observe(batch).item() == pytest.approx(loss.item(), rel=1e-4)
         assert chosen(learner.space("task")) == sorted(own)
     assert_close(copied(learner.net), copied(net), rtol=1e-3, atol=1e-5)
+
+
+# What the learner says of itself: the columns that figure 4 draws.
+
+
+def moved(learner: ERFSL, loss: Tensor) -> list[int]:
+    """The columns of the head that a loss has a gradient in."""
+    return gradients(learner, loss)["head.weight"].any(dim=0).nonzero().flatten().tolist()
+
+
+def spelled(pairs: list[list[int]]) -> list[int]:
+    """The columns of [first, last + 1) stretches, which must be apart, in order and not empty."""
+    edges = [edge for pair in pairs for edge in pair]
+    assert edges == sorted(set(edges))
+    return [column for first, end in pairs for column in range(first, end)]
+
+
+@pytest.mark.parametrize(
+    ("mask", "pairs"),
+    [
+        ([1, 1, 0, 0, 1, 0, 1], [[0, 2], [4, 5], [6, 7]]),
+        ([0, 1, 1, 1, 0], [[1, 4]]),
+        ([1, 1, 1], [[0, 3]]),
+        ([0, 0], []),
+        ([1], [[0, 1]]),
+    ],
+)
+def test_stretches_of_a_hand_worked_mask(mask: list[int], pairs: list[list[int]]) -> None:
+    assert stretches(torch.tensor(mask, dtype=torch.float32)) == pairs
+
+
+@pytest.mark.parametrize("ablation", ["1 ER-FSL", "5 fixed S", "6 inversion", "all features"])
+def test_facts_are_the_columns_that_learning_and_replay_move_also_where_columns_are_reused(ablation: str) -> None:
+    """Five of twelve columns for each of three tasks: the third finds no blank ones."""
+    learner = fsl(subspace=5, lr=0.05, **ABLATIONS[ablation][0])
+    replay = some_batch(60, (1, 5), seed=90)
+    kinds = set()
+    for task in TASKS:
+        learner.begin_task(task)
+        found = []
+        for batch in task_batches(task, size=60):
+            learned = moved(learner, learner.loss(batch, no_replay(learner)))
+            replayed = moved(learner, learner.loss(no_replay(learner), replay))
+            found.append((learned, replayed))
+            learner.observe(batch)
+        learner.end_task()
+        facts = learner.facts()
+        assert json.loads(json.dumps(facts)) == facts
+        assert facts.keys() == {"learned_in", "replayed_in"}
+        assert found == [(spelled(facts["learned_in"]), spelled(facts["replayed_in"]))] * len(found)
+        kinds.add(json.dumps(facts))
+    assert len(kinds) == (1 if ablation == "all features" else 3)
+
+
+def test_facts_of_a_hand_worked_reuse_are_scattered_columns() -> None:
+    learner = reusing()
+    assert learner.facts() == {"learned_in": [[8, 12]], "replayed_in": [[0, 12]]}
+    learner.begin_task(Task(3, (7, 6)))
+    assert learner.facts() == {"learned_in": [[1, 2], [3, 4], [6, 7], [11, 12]], "replayed_in": [[0, 12]]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import re
 from dataclasses import dataclass
@@ -181,6 +182,7 @@ METHODS: dict[str, Method] = {
 _SPELLINGS = {"der++": "derpp", "iidpp": "iid++"}
 
 
+@functools.cache
 def canonical(name: str) -> str:
     """The one spelling of a method (er_ace, ERACE and er-ace are one); MODULE:CLASS as it is."""
     if ":" in name:

@@ -57,8 +57,8 @@ class DERPP(Learner):
                 loss = loss + beta * self.cross_entropy(logits, y)
         return loss
 
-    def grow(self, n_classes: int) -> None:
-        super().grow(n_classes)
+    def widen(self, n_classes: int) -> None:
+        super().widen(n_classes)
         self.memory.widen_field("logits", n_classes)
 
 

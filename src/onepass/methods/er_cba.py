@@ -101,9 +101,9 @@ class ERCBA(ER):
         loss.backward(inputs=list(self.adaptor.parameters()))
         self.update(loss, self.outer)
 
-    def grow(self, n_classes: int) -> None:
+    def widen(self, n_classes: int) -> None:
         known = self.problem.n_classes
-        super().grow(n_classes)
+        super().widen(n_classes)
         first, last = (layer for layer in self.adaptor if isinstance(layer, nn.Linear))
         widen(first, self.rng, columns=[known] * (n_classes - known))
         widen(last, self.rng, outputs=n_classes)

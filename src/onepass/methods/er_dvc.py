@@ -55,9 +55,9 @@ class ERDVC(MIR):
         features = self.net.features(images)
         return gradient_size(self.scoped(self.net.head(features)), features, self.targets(y))
 
-    def grow(self, n_classes: int) -> None:
+    def widen(self, n_classes: int) -> None:
         old = self.problem.n_classes
-        super().grow(n_classes)
+        super().widen(n_classes)
         inner, outer = (layer for layer in self.qnet if isinstance(layer, nn.Linear))
         widen(inner, self.rng, columns=[old, 2 * old] * (n_classes - old))  # at the end of each view's logits
         widen(outer, self.rng, outputs=n_classes)

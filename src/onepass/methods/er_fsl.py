@@ -73,16 +73,20 @@ class ERFSL(Learner):
     def logits(self, features: Tensor, space: Space) -> Tensor:
         return F.linear(features * self.space(space), self.net.head.weight)
 
-    def loss(self, batch: Batch, replay: Batch) -> Tensor:
+    def terms(self, batch: Batch, replay: Batch) -> list[tuple[Batch, Space, float]]:
+        """What is learned, in which space, with which weight."""
         config = self.config
-        terms = [
+        return [
             (batch, config.learn_in, 1 - config.gamma if config.new_weight is None else config.new_weight),
             (replay, config.replay_in, config.gamma if config.replay_weight is None else config.replay_weight),
         ]
-        terms = [term for term in terms if len(term[0]) and term[2] > 0]
+
+    def loss(self, batch: Batch, replay: Batch) -> Tensor:
+        terms = [term for term in self.terms(batch, replay) if len(term[0]) and term[2] > 0]
         if not terms:  # an ablation without the new batch's term has nothing to learn from until the memory fills
             return 0 * self.net.head.weight.sum()
-        passes = self.passes(self.net.features, *(term[0] for term in terms), joint=config.forward == "joint")
+        joint = self.config.forward == "joint"
+        passes = self.passes(self.net.features, *(rows for rows, _, _ in terms), joint=joint)
         return torch.stack(
             [
                 weight * self.cross_entropy(self.logits(features, space), y)

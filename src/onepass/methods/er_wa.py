@@ -14,11 +14,16 @@ class ERWA(ER):
     w_c <- gamma w_c for new c, gamma = mean over old c of |w_c| / mean over new c of |w_c|
     """
 
-    @torch.no_grad()
     def end_task(self) -> None:
         super().end_task()
         if len(self.old) and len(self.new):
-            weight = self.net.head.weight
-            old, new = (weight.index_select(0, classes) for classes in (self.old, self.new))
-            gamma = old.norm(dim=1).mean() / new.norm(dim=1).mean()
-            weight.index_copy_(0, self.new, gamma * new)
+            for weights in self.both():
+                with weights:
+                    self.align()
+
+    @torch.no_grad()
+    def align(self) -> None:
+        weight = self.net.head.weight
+        old, new = (weight.index_select(0, classes) for classes in (self.old, self.new))
+        gamma = old.norm(dim=1).mean() / new.norm(dim=1).mean()
+        weight.index_copy_(0, self.new, gamma * new)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from onepass.batch import Batch
 from onepass.config import option
@@ -50,9 +50,12 @@ class OBC(ER):
             [(features, y)] = self.passes(self.net.features, memory, joint=False)
         return self.cross_entropy(self.corrected(features), y, smoothing=self.config.smoothing)
 
-    def grow(self, n_classes: int) -> None:
-        super().grow(n_classes)
+    def widen(self, n_classes: int) -> None:
+        super().widen(n_classes)
         widen(self.corrected, self.rng, outputs=n_classes)
+
+    def predictors(self) -> list[nn.Module]:
+        return [self.net, self.corrected]
 
     def scorer(self) -> Callable[[Tensor], Tensor]:
         return lambda x: self.corrected(self.net.features(x))

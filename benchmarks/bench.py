@@ -1,0 +1,127 @@
+"""What the bench itself costs: runs side by side, orchestration around a run, reading a full table.
+
+    python benchmarks/bench.py side|orchestration|reading [--save results/benchmarks/bench.json]
+
+side           two slim-resnet18 runs side by side, one core each, over one after the other with both cores each
+orchestration  a stored run with checkpoints every 30 s and evaluations over the same steps and evaluations bare
+reading        table 1 from its 2,130 different runs (2,400 cells and runs) on disk
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+import numpy
+import torch
+
+from onepass.checkpoint import write_text
+from onepass.evaluate import accuracy_by_task
+from onepass.executors import run_many
+from onepass.paper.experiments import experiment
+from onepass.paper.scales import Cut
+from onepass.paper.tables import table
+from onepass.reproduce import stored
+from onepass.results import Result, RunConfig
+from onepass.runner import Run, host_facts, run
+from onepass.store import folder, save_result
+from onepass.stream import batches
+
+ROUNDS = 3
+PER_CLASS = 60  # training images: 60 steps of ten, five tasks
+
+
+def photographs(place: Path) -> str:
+    """A stream of random 32x32 photographs."""
+    rng = numpy.random.default_rng(0)
+    labels = numpy.repeat(numpy.arange(10), PER_CLASS)
+    arrays = {"x": rng.integers(0, 256, (len(labels), 32, 32, 3), dtype=numpy.uint8), "y": labels}
+    test = {"x_test": arrays["x"][::6], "y_test": arrays["y"][::6]}
+    numpy.savez(place / "photographs.npz", **arrays, **test)
+    return str(place / "photographs.npz")
+
+
+def configs(stream: str, seeds: int) -> list[RunConfig]:
+    first = RunConfig("er", stream, net="slim-resnet18", settings={"memory": 100})
+    return [replace(first, seed=seed) for seed in range(seeds)]
+
+
+def side(place: Path) -> dict[str, float]:
+    """Seconds of two runs, each way, in turns."""
+    runs = configs(photographs(place), 2)
+    took: dict[str, list[float]] = {"side by side": [], "one after the other": []}
+    for number in range(ROUNDS):
+        for name, jobs in (("side by side", 2), ("one after the other", 1)):
+            begin = time.perf_counter()
+            run_many(runs, place / f"{number}-{jobs}", jobs=jobs, data_dir=place)
+            took[name].append(time.perf_counter() - begin)
+    best = {name: min(values) for name, values in took.items()}
+    return {**best, "ratio": best["side by side"] / best["one after the other"], "cores": os.cpu_count() or 0}
+
+
+def orchestration(place: Path) -> dict[str, float]:
+    """CPU seconds of a whole stored run over those of its steps and evaluations alone, in turns."""
+    torch.set_num_threads(1)
+    [config] = configs(photographs(place), 1)
+    ratios = []
+    for number in range(ROUNDS + 1):
+        state = Run(config, data_dir=place)
+        begin = time.process_time()
+        for task in state.tasks:
+            state.learner.begin_task(task.info)
+            for batch in batches(state.data, task, config.batch):
+                state.learner.observe(batch)
+            state.learner.end_task()
+            accuracy_by_task(state.learner, state.data, state.tasks[: task.info.index + 1])
+        bare = time.process_time() - begin
+        begin = time.process_time()
+        run(config, place / str(number), data_dir=place)
+        ratios.append((time.process_time() - begin) / bare)
+    return {"ratio": median(ratios[1:]), "steps": state.learner.steps, "rounds": ROUNDS}
+
+
+def reading(place: Path) -> dict[str, float]:
+    whole = experiment("table1", Cut())
+    for number, config in enumerate(whole.runs):
+        size = config.tasks if config.scenario == "class-incremental" else 1
+        matrix = [[(number % 97) / 97] * (task + 1) for task in range(size)]
+        facts = [{"learned_in": [[0, 51]], "replayed_in": [[0, 51]]}] * size
+        names = [f"class {number}" for number in range(100)]
+        filled = Result(
+            config, matrix, 5000, 1.0, "0" * 64, {"sha256": "0" * 64}, host_facts("cpu"), {"tasks": [names]}
+        )
+        save_result(folder(place, config), replace(filled, facts=facts))
+    begin = time.perf_counter()
+    whole = experiment("table1", Cut())
+    planned = time.perf_counter() - begin
+    found = stored(whole, place)
+    loaded = time.perf_counter() - begin - planned
+    shown = table(whole, found)
+    assert all("not run" not in cell.text for row in shown.rows for cell in row)
+    parts = {"planning": planned, "loading": loaded, "table": time.perf_counter() - begin - planned - loaded}
+    return {"runs": len(found), "cells": len(whole.cells), **parts, "seconds": sum(parts.values())}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["side", "orchestration", "reading"])
+    parser.add_argument("--save", type=Path)
+    values = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        found = {"side": side, "orchestration": orchestration, "reading": reading}[values.what](Path(name))
+    print(json.dumps({values.what: found}, indent=1))
+    if values.save:
+        known = json.loads(values.save.read_text()) if values.save.exists() else {}
+        write_text(values.save, json.dumps({**known, values.what: found}, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

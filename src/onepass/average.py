@@ -1,0 +1,63 @@
+"""An exponential average of whatever predicts, beside the last weights. Training never sees it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+WARMUP = 10  # after n steps the decay is at most n / (n + WARMUP): the first weights are soon forgotten
+
+
+class Average(nn.Module):
+    """Copies of the modules that predict; after each step they follow the originals.
+
+    average <- decay average + (1 - decay) last, for weights and batch-norm statistics, decay = min(given, n / (n + 10))
+    """
+
+    def __init__(self, modules: Iterable[nn.Module], decay: float) -> None:
+        super().__init__()
+        self._last = list(modules)  # a plain list: they are saved as part of the learner
+        self.copies = nn.ModuleList(copy.deepcopy(module).requires_grad_(False) for module in self._last)
+        self.decay = decay
+
+    @torch.no_grad()
+    def follow(self, steps: int) -> None:
+        """Move a little towards the weights after so many steps."""
+        decay = min(self.decay, (steps - 1) / (steps - 1 + WARMUP))
+        pairs = [(ours, last) for ours, last in self._pairs() if ours.is_floating_point()]
+        torch._foreach_lerp_([ours for ours, _ in pairs], [last.detach() for _, last in pairs], 1 - decay)
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Inside, the modules hold the average; what is written to them there is written to the average."""
+        self._exchange()
+        try:
+            yield
+        finally:
+            self._exchange()
+
+    def _exchange(self) -> None:
+        for ours, last in self._pairs():
+            ours.data, last.data = last.data, ours.data
+
+    @torch.no_grad()
+    def grow(self) -> None:
+        """Take over rows that the originals have gained."""
+        for ours, last in self._pairs():
+            if ours.shape != last.shape:
+                ours.data = torch.cat([ours.data, last.data[len(ours) :]])
+        for copied, module in zip(self.copies, self._last, strict=True):
+            for layer, other in zip(copied.modules(), module.modules(), strict=True):
+                if isinstance(layer, nn.Linear) and isinstance(other, nn.Linear):
+                    layer.out_features = other.out_features
+
+    def _pairs(self) -> list[tuple[Tensor, Tensor]]:
+        return [
+            pair
+            for ours, last in zip(self.copies, self._last, strict=True)
+            for pair in zip([*ours.parameters(), *ours.buffers()], [*last.parameters(), *last.buffers()], strict=True)
+        ]

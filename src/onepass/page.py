@@ -1,0 +1,241 @@
+"""Stored results as one page that needs no network: all numbers are worked out here, templates/report.js draws them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+from onepass import __version__, metrics, report, statistics, store
+from onepass.errors import UsageError
+from onepass.methods import METHODS
+from onepass.metrics import Summary, summarise
+from onepass.paper import printed
+from onepass.pictures import BANDED
+from onepass.results import Result, RunConfig
+
+Group = list[Result]  # runs that differ in their seed alone
+PAPER_NET, PAPER_RUNS = "resnet18", 10
+DIGITS = 6
+WIDE = 160  # letters of a fact that differs between runs
+
+
+def render(results: Sequence[Result]) -> str:
+    """The whole page. Names of classes, methods and folders are data: as JSON without `<` they cannot become markup."""
+    data = json.dumps(document(results), separators=(",", ":")).replace("<", "\\u003c")
+    folder = files("onepass") / "templates"
+    html, css, js = ((folder / f"report.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
+    page = html.replace("/* report.css */", css).replace("/* report.js */", js)
+    return page.replace("/* report.json */", data)  # last: it may hold anything, markers too
+
+
+def document(results: Sequence[Result]) -> dict[str, Any]:
+    """All that the page shows. Accuracies are fractions; a summary carries its text as the tables write it."""
+    if not results:
+        raise UsageError("no stored runs to show; make some first: onepass compare er er-fsl --runs 3")
+    unique: dict[str, dict[int, Result]] = {}
+    for result in results:
+        unique.setdefault(store.key(result.config), {}).setdefault(result.config.seed, result)
+    named = _named([list(runs.values()) for runs in unique.values()])
+    series = list(dict.fromkeys(label for label, _, _ in named))
+    groups = [{"series": series.index(label), "stream": stream, **_entry(group)} for label, stream, group in named]
+    panels = _panels(groups, [group for _, _, group in named])
+    measured = [name for name in report.COLUMNS if any(group["summary"][name] for group in groups)]
+    return {
+        "about": _about([run for _, _, group in named for run in group], len(results)),
+        "series": series,
+        "streams": list(dict.fromkeys(panel["stream"] for panel in panels)),
+        "memories": sorted({panel["memory"] for panel in panels}),
+        "columns": [[name, report.COLUMNS[name][0].removesuffix(" %")] for name in measured],
+        "groups": groups,
+        "panels": panels,
+    }
+
+
+def _about(runs: list[Result], stored: int) -> list[str]:
+    methods, streams = {run.config.method for run in runs}, sorted({run.config.stream_label for run in runs})
+    lines = [f"{_count(len(runs), 'run')} of {_count(len(methods), 'method')} on {', '.join(streams)}."]
+    if stored > len(runs):
+        lines.append(f"Stored more than once, counted once: {stored - len(runs)}.")
+    versions = [
+        f"{name} {' and '.join(found)}"
+        for name in ("onepass", "torch")
+        if (found := sorted({str(run.host[name]) for run in runs if name in run.host}))
+    ]
+    return [*lines, *([f"Trained by {', '.join(versions)}."] if versions else []), f"Page by onepass {__version__}."]
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"
+
+
+def _named(groups: list[Group]) -> list[tuple[str, str, Group]]:
+    """Groups with the names of their series and stream, which tell apart what must not be taken for one."""
+    configs = [group[0].config for group in groups]
+    paths = {config.stream: config.stream_label for config in configs}
+    found = []
+    for config, group in zip(configs, groups, strict=True):
+        near = [other for other in configs if other.stream == config.stream]
+        rivals = [_own(other) for other in near if other.method == config.method]
+        label = ", ".join([report.title(config.method), *_told(_own(config), rivals)])
+        clash = list(paths.values()).count(config.stream_label) > 1
+        place = config.stream if clash else config.stream_label
+        found.append((label, ", ".join([place, *_told(_shared(config), [_shared(other) for other in near])]), group))
+    order = {name: place for place, name in enumerate(METHODS)}
+    return sorted(found, key=lambda one: (order.get(one[2][0].config.method, len(order)), _natural(one[0])))
+
+
+def _told(values: dict[str, Any], rivals: list[dict[str, Any]]) -> list[str]:
+    return [_spelt(name, value) for name, value in values.items() if any(rival[name] != value for rival in rivals)]
+
+
+def _shared(config: RunConfig) -> dict[str, Any]:
+    """What must be the same for all that are compared."""
+    scenario = "class-incremental" if report.reference(config.method) else config.scenario
+    return {**{name: getattr(config, name) for name in report.SHARED if name != "stream"}, "scenario": scenario}
+
+
+def _own(config: RunConfig) -> dict[str, Any]:
+    """What may be special to a method; its memory has a place of its own."""
+    settings = {name: value for name, value in config.learner_config.to_json().items() if name != "memory"}
+    return {**settings, **{name: getattr(config, name) for name in report.MEASURES}}
+
+
+def _natural(text: str) -> list[tuple[float, str]]:
+    """Sorts gamma 0.5 before gamma 0.75 before gamma 10."""
+    parts = re.split(r"(\d+(?:\.\d+)?)", text)
+    return [(float(part), "") if place % 2 else (0.0, part) for place, part in enumerate(parts)]
+
+
+def _spelt(name: str, value: Any) -> str:
+    words = name.replace("_", " ")
+    if isinstance(value, bool):
+        return words if value else f"no {words}"
+    return f"{words} {_text(value)}"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(_spelt(name, inner) for name, inner in value.items())
+    if isinstance(value, list):
+        return (" | " if value and isinstance(value[0], list) else ", ").join(map(_text, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None:
+        return "default"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _entry(group: Group) -> dict[str, Any]:
+    """One group's numbers."""
+    config, matrices = group[0].config, [run.accuracy_matrix for run in group]
+    summary = {name: _summary([measure(run) for run in group]) for name, (_, measure) in report.COLUMNS.items()}
+    averages = [metrics.average_accuracies(matrix) for matrix in matrices]
+    rows = zip(*matrices, strict=True)
+    drops = zip(*([_drop(matrix, task) for task in range(len(matrix) - 1)] for matrix in matrices), strict=True)
+    return {
+        "memory": getattr(config.settings, "memory", 0),
+        "n": len(group),
+        "summary": summary,
+        "printed": _printed(group),
+        "curve": _curve(list(range(1, len(matrices[0]) + 1)), averages),
+        "anytime": _anytime_curve(group),
+        "matrix": [[round(metrics.mean(cells), DIGITS) for cells in zip(*row, strict=True)] for row in rows],
+        "drops": [_summary(values) for values in drops],
+        "cost": METHODS[config.method].cost if config.method in METHODS else None,
+        "protocol": _protocol(group),
+    }
+
+
+def _summary(values: Sequence[float | None]) -> dict[str, Any] | None:
+    known = [value for value in values if value is not None]
+    return _numbers(summarise(known)) if known else None
+
+
+def _numbers(found: Summary) -> dict[str, Any]:
+    interval = None if found.interval is None else round(found.interval, DIGITS)
+    return {"mean": round(found.mean, DIGITS), "interval": interval, "text": report.cell(found)}
+
+
+def _drop(matrix: metrics.Matrix, task: int) -> float | None:
+    """One task's share of the forgetting: that of a stream in which this task is the only old one."""
+    return metrics.forgetting([[row[task], 0.0] for row in matrix[task:]])
+
+
+def _curve(x: list[int], runs: list[list[float]]) -> dict[str, Any]:
+    """Means, with their intervals from BANDED runs on, and with the runs themselves below."""
+    points = [summarise(values) for values in zip(*runs, strict=True)]
+    banded = len(runs) >= BANDED
+    return {
+        "x": x,
+        "mean": [round(point.mean, DIGITS) for point in points],
+        "interval": [round(point.interval or 0, DIGITS) for point in points] if banded else [],
+        "runs": [] if banded or len(runs) == 1 else [[round(value, DIGITS) for value in run] for run in runs],
+    }
+
+
+def _anytime_curve(group: Group) -> dict[str, Any] | None:
+    looks = [{look["step"]: look["accuracy"] for look in run.anytime} for run in group]
+    steps = sorted(set.intersection(*(set(run) for run in looks)))
+    if not steps:
+        return None
+    tasks = [len(looks[0][step]) for step in steps]
+    begins = [step for step, before, now in zip(steps[1:], tasks, tasks[1:], strict=False) if now > before]
+    return {**_curve(steps, [[metrics.mean(run[step]) for step in steps] for run in looks]), "begins": begins}
+
+
+def _printed(group: Group) -> dict[str, Any] | None:
+    """The paper's figure for this method, stream and memory, and what was done otherwise here."""
+    config, memory = group[0].config, getattr(group[0].config.settings, "memory", 0)
+    cells = printed()["table1"]["rows"].get(config.method, {}).get(config.stream, {})
+    cell = cells.get(str(memory) if memory else "any")
+    if cell is None:
+        return None
+    settings = {"memory": memory} if memory else {}
+    paper = RunConfig(config.method, stream=config.stream, net=PAPER_NET, settings=settings)
+    theirs = {**_own(paper), **{name: getattr(config, name) for name in report.MEASURES}, **_shared(paper)}
+    differs = _told({**_shared(config), **_own(config)}, [theirs])
+    if len(group) != PAPER_RUNS:
+        differs.append(_count(len(group), "run"))
+    return {**_numbers(Summary(cell[0] / 100, cell[1] / 100, PAPER_RUNS)), "differs": differs}
+
+
+def _protocol(group: Group) -> list[list[str]]:
+    """What was done, as names and texts; what differs between the runs of a group says so."""
+    every = [_facts(run) for run in group]
+    rows = []
+    for name in every[0]:
+        texts = list(dict.fromkeys(_text(facts.get(name)) for facts in every))
+        text = ", ".join(texts)
+        rows.append([name.replace("_", " "), text if len(texts) == 1 or len(text) < WIDE else "differs between runs"])
+    return rows
+
+
+def _facts(run: Result) -> dict[str, Any]:
+    """What was asked for and, where it says more, what was done: 5 tasks, and the classes of each."""
+    asked = {**run.config.to_json(), **run.config.learner_config.to_json()}
+    done = {
+        name if asked.get(name, value) == value else f"{name} as run": value for name, value in run.protocol.items()
+    }
+    data = {f"images {name}": value for name, value in run.data.items()}
+    facts = {**asked, **done, **data, **run.host, "steps": run.steps, "seconds": round(run.seconds)}
+    return {name: value for name, value in facts.items() if name not in ("method", "stream", "settings")}
+
+
+def _panels(entries: list[dict[str, Any]], groups: list[Group]) -> list[dict[str, Any]]:
+    """What is compared with each other: one stream, one memory; methods without a memory stand beside every memory."""
+    panels = []
+    for stream in sorted({entry["stream"] for entry in entries}, key=_natural):
+        places = [place for place, entry in enumerate(entries) if entry["stream"] == stream]
+        for memory in sorted({entries[place]["memory"] for place in places} - {0}) or [0]:
+            chosen = [place for place in places if entries[place]["memory"] in (0, memory)]
+            rivals = {
+                str(place): {run.config.seed: run.final_accuracy for run in groups[place]}
+                for place in chosen
+                if not report.reference(groups[place][0].config.method)
+            }
+            best = statistics.best(rivals)
+            panels.append({"stream": stream, "memory": memory, "groups": chosen, "best": best and int(best)})
+    return panels

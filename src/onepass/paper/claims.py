@@ -1,0 +1,81 @@
+"""What the paper says about its tables and figures, as comparisons of two cells that can be tested on ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from onepass.metrics import mean
+from onepass.results import Result
+
+Side = tuple[str, str]  # a cell's tag, and a measure of the experiment or of the claim
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The first of two figures is the higher one."""
+
+    text: str
+    higher: Side
+    lower: Side
+    measures: Mapping[str, Callable[[Result], float | None]] = field(default_factory=dict)
+    unit: float = 100  # accuracies are shown in per cent
+
+
+def _products(which: str, part: str) -> Callable[[Result], float]:
+    """The mean over dimensions of the decomposed inner products after the second task."""
+
+    def measure(result: Result) -> float:
+        values = result.facts[1][which]
+        split = int(0.3 * len(values))
+        chosen = {"all": values, "first": values[:split], "others": values[split:]}[part]
+        return mean(chosen)
+
+    return measure
+
+
+PRODUCTS = {
+    f"{which}, {part}": _products(which, part) for which in ("old", "new") for part in ("all", "first", "others")
+}
+
+
+def _product(text: str, cell: str, higher: str, lower: str) -> Claim:
+    return Claim(text, (cell, higher), (cell, lower), PRODUCTS, unit=1)
+
+
+def _than(text: str, higher: str, lower: str, measure: str = "all classes") -> Claim:
+    return Claim(text, (higher, measure), (lower, measure))
+
+
+CLAIMS: dict[str, list[Claim]] = {
+    "table3": [
+        _than("without L_c accuracy falls", "1", "2"),
+        _than("without L_b accuracy falls", "1", "3"),
+        _than("tested in the last subspace, old classes are lost", "1", "4", "old classes"),
+        _than("one subspace for all tasks is worse", "1", "5"),
+        _than("learning in the larger space and replaying in the smaller is worse", "1", "6"),
+        _than("without gamma accuracy falls", "1", "7"),
+    ],
+    "table4": [
+        _than("more dimensions a task are better, up to d / T", "51", "10", "final accuracy"),
+        _than("a size that must reuse dimensions is better than d / T", "first reuse", "51", "final accuracy"),
+        _than("the largest size is worse than that one", "first reuse", "400", "final accuracy"),
+    ],
+    "figure2": [
+        _than("after task 2, ER knows more than fine-tuning", "c", "b"),
+        _than("learning in 0.3 of the features knows more than ER", "d", "c"),
+        _product("ER: old samples point to new classes more than to old ones", "c", "new, all", "old, all"),
+        _product("fine-tuning: the same", "b", "new, all", "old, all"),
+        _product("0.3 of the features: those still point to new classes", "d", "new, first", "old, first"),
+        _product("0.3 of the features: the others point to old ones", "d", "old, others", "new, others"),
+        _than("fine-tuned in a tenth of the features, new classes are known better", "e0.1", "e1", "new classes"),
+        _than("ER in 0.3 of the features: all classes are known better", "f0.3", "f1"),
+        _than("ER in 0.3 of the features: old classes are known better", "f0.3", "f1", "old classes"),
+    ],
+    "figure6": [
+        _than("gamma 0.3 is better than 0.1", "0.3", "0.1"),
+        _than("gamma 0.3 is better than 0.9", "0.3", "0.9"),
+        _than("a small gamma favours new classes", "0.1", "0.9", "new classes"),
+        _than("gamma 0.3 keeps old classes better than 0.1", "0.3", "0.1", "old classes"),
+    ],
+}

@@ -1,0 +1,67 @@
+"""How long runs will take, from stored runs of the same kind or from a few steps tried here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import torch
+
+from onepass.data.catalog import find_stream, load
+from onepass.learner import Problem
+from onepass.methods import METHODS
+from onepass.results import Result, RunConfig
+from onepass.stream import VALIDATION
+
+
+def seconds(runs: Sequence[RunConfig], known: Iterable[Result], data_dir: Path | None) -> float:
+    """The sum over runs of steps times a step's seconds; evaluations are left out."""
+    measured: dict[tuple[str, str, str], float] = {}
+    for result in known:
+        config = result.config
+        measured[config.stream, config.net, config.method] = result.seconds / max(1, result.steps)
+    total = 0.0
+    for config in runs:
+        place = (config.stream, config.net, config.method)
+        if place not in measured:
+            er = (config.stream, config.net, "er")
+            if er not in measured:
+                measured[er] = _tried(config, data_dir)
+            cost = METHODS[config.method].cost if config.method in METHODS else 1.0
+            measured[place] = cost * measured[er]
+        total += _steps(config, data_dir) * measured[place]
+    return total
+
+
+def _steps(config: RunConfig, data_dir: Path | None) -> float:
+    samples = len(load(config.stream, root=data_dir, image_size=config.image_size).y)
+    return samples * (1 - VALIDATION * config.validate) * config.fraction / config.batch
+
+
+def _tried(config: RunConfig, data_dir: Path | None) -> float:
+    """The seconds of one step of ER here."""
+    from onepass.cost import prepare
+
+    channels, height, width = load(config.stream, root=data_dir, image_size=config.image_size).x.shape[1:]
+    stream = find_stream(config.stream)
+    problem = Problem(10, (channels, height, width), stream.views, 5)
+    learner, batches = prepare("er", config.stream, problem, config.net, 100)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as runs side by side have
+    try:
+        for batch in batches[:2]:  # warms up
+            learner.observe(batch)
+        begin = time.perf_counter()
+        for batch in batches[2:]:
+            learner.observe(batch)
+        return (time.perf_counter() - begin) / len(batches[2:])
+    finally:
+        torch.set_num_threads(threads)
+
+
+def in_words(seconds: float) -> str:
+    minutes = seconds / 60
+    if minutes < 1.5:
+        return f"{max(1, round(seconds))} s"
+    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"

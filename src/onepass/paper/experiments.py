@@ -1,0 +1,252 @@
+"""What the paper shows, as lists of runs: which table, row and column each run belongs to, and what is printed there.
+
+How each table is read stands in docs/reproduction.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from onepass import metrics
+from onepass.config import unknown
+from onepass.errors import UsageError
+from onepass.methods import METHODS
+from onepass.paper import printed
+from onepass.paper.scales import SCALES, Cut
+from onepass.results import Result, RunConfig
+
+Printed = tuple[float, float | None]  # a mean and its interval, in per cent
+Measure = Callable[[Result], float | None]
+ANALYSIS = "onepass.paper.analysis:Analysis"
+FEATURES = {"resnet18": 512, "slim-resnet18": 160, "small-cnn": 100}
+MEMORIES = {"cifar10": (100, 200, 500, 1000), "cifar100": (500, 1000, 2000, 5000)}
+MEMORIES["mini-imagenet"] = MEMORIES["cifar100"]
+EFFECTIVE = ("er", "ss-il", "scr", "er-ace", "ocm", "obc", "pcr", "er-lode", "er-cba", "er-fsl")
+ABLATIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "1": ("ER-FSL", {}),
+    "2": ("no L_c", {"new_weight": 0.0}),
+    "3": ("no L_b", {"replay_weight": 0.0}),
+    "4": ("test in S", {"test_in": "task"}),
+    "5": ("one S for all", {"learn_in": "first"}),
+    "6": ("inversion", {"learn_in": "used", "replay_in": "task"}),
+    "7": ("no gamma", {"new_weight": 1.0, "replay_weight": 1.0}),
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A place in a table or a point of a curve, the runs behind it, and what the paper prints there by measure."""
+
+    row: str
+    column: str
+    runs: tuple[RunConfig, ...]
+    tags: tuple[str, ...]  # what --only may call it
+    printed: Mapping[str, Printed] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    name: str
+    title: str
+    measures: Mapping[str, Measure]
+    cells: Sequence[Cell]
+    note: str = ""
+
+    @property
+    def runs(self) -> list[RunConfig]:
+        """Every run once, in an order in which the first seeds of all cells come first."""
+        ordered = sorted((run for cell in self.cells for run in cell.runs), key=lambda run: run.seed)
+        return list(dict.fromkeys(ordered))
+
+
+def _final(result: Result) -> float:
+    return result.final_accuracy
+
+
+def _new(result: Result) -> float:
+    return metrics.new_accuracy(result.accuracy_matrix)
+
+
+def _old(result: Result) -> float | None:
+    return metrics.old_accuracy(result.accuracy_matrix)
+
+
+def _forgetting(result: Result) -> float | None:
+    return metrics.forgetting(result.accuracy_matrix, "cba")
+
+
+FINAL: dict[str, Measure] = {"final accuracy": _final}
+PARTS: dict[str, Measure] = {"all classes": _final, "new classes": _new, "old classes": _old}
+
+
+def _table1(cut: Cut) -> Experiment:
+    rows = printed()["table1"]["rows"]
+    cells = []
+    for paper, stream in cut.streams(MEMORIES):
+        for memory in MEMORIES[paper]:
+            for method in METHODS:
+                if cut.wants(method, memory):
+                    values = rows[method][paper]
+                    found = {"final accuracy": tuple(values.get("any") or values[str(memory)])}
+                    cells.append(_cell(cut, method, paper, stream, memory, found))
+    return Experiment("table1", "Table 1: final accuracy, %", FINAL, cells, _in_place(cut, MEMORIES))
+
+
+def _cell(cut: Cut, method: str, paper: str, stream: str, memory: int, found: Mapping[str, Any]) -> Cell:
+    label = f"{stream}, {cut.size(memory)}"
+    return Cell(METHODS[method].title, label, cut.config(method, stream, memory), (stream, paper, label), found)
+
+
+def _in_place(cut: Cut, named: Iterable[str]) -> str:
+    pairs = cut.streams(named)
+    stood = [f"{stream} in place of {paper}" for paper, stream in pairs if stream != paper]
+    return "; ".join([*stood, SCALES[cut.scale].about])
+
+
+def _table2(cut: Cut) -> Experiment:
+    """Two readings of "the setup described in CBA": the rate alone, which the text names, and its batches and order."""
+    columns = {"cifar10": (200, 500), "cifar100": (2000, 5000)}
+    readings: dict[str, dict[str, Any]] = {
+        "lr 0.03": {"settings": {"lr": 0.03}},
+        "lr 0.03, 32 + 32, fixed order": {
+            "settings": {"lr": 0.03, "replay": 32},
+            "batch": 32,
+            "class_order": "fixed",
+        },
+    }
+    rows = printed()["table2"]["rows"]
+    cells = [
+        Cell(
+            f"{METHODS[method].title}, {reading}",
+            f"{stream}, {cut.size(memory)}",
+            cut.config(method, stream, memory, **dict(changes)),
+            (stream, paper, reading),
+            dict(zip(measures, ((value, None) for value in rows[method][paper][str(memory)]), strict=True)),
+        )
+        for measures in [("final accuracy", "forgetting")]
+        for paper, stream in cut.streams(columns)
+        for memory in columns[paper]
+        for reading, changes in readings.items()
+        for method in ("er-cba", "er-fsl")
+        if cut.wants(method, memory)
+    ]
+    title = "Table 2: final accuracy and forgetting in CBA's setting, %"
+    return Experiment("table2", title, {**FINAL, "forgetting": _forgetting}, cells, _in_place(cut, columns))
+
+
+def _table3(cut: Cut) -> Experiment:
+    stream, columns = cut.streams(["cifar100"])[0][1], printed()["table3"]["columns"]
+    cells = [
+        Cell(
+            "ER-FSL",
+            f"{index} {name}",
+            cut.config("er-fsl", stream, 1000, settings=settings),
+            (index, name),
+            {measure: (value, None) for measure, value in zip(PARTS, columns[index], strict=True)},
+        )
+        for index, (name, settings) in ABLATIONS.items()
+    ]
+    return Experiment("table3", "Table 3: ablation, final accuracy, %", PARTS, cells, _in_place(cut, ["cifar100"]))
+
+
+def _table4(cut: Cut) -> Experiment:
+    """Sizes keep their share of the features; where the paper's 51 fills its space with ten tasks, ours is d / T."""
+    stream = cut.streams(["cifar100"])[0][1]
+    whole = cut.config("er-fsl", stream, 1000)
+    features, tasks = FEATURES[whole[0].net], whole[0].tasks
+    sizes: dict[int, list[str]] = {}
+    for size in printed()["table4"]["columns"]:
+        ours = features // tasks if size == "51" else max(1, round(int(size) * features / 512))
+        sizes.setdefault(ours, []).append(size)
+    cells: list[Cell] = []
+    for ours, paper in sorted(sizes.items()):
+        runs = whole if ours == features // tasks else cut.config("er-fsl", stream, 1000, settings={"subspace": ours})
+        reuse = "reuse" if ours * tasks > features else "no reuse"
+        first = reuse == "reuse" and not any("first reuse" in cell.tags for cell in cells)
+        value = printed()["table4"]["columns"][paper[0]]
+        tags = (str(ours), *paper, *(["first reuse"] if first else []))
+        label = f"k={ours}, {reuse}"
+        cells.append(Cell("ER-FSL", label, runs, tags, {"final accuracy": (value, None)}))
+    note = f"{_in_place(cut, ['cifar100'])}; k of {features} features in the place of k of 512"
+    return Experiment("table4", "Table 4: final accuracy by subspace size, %", FINAL, cells, note)
+
+
+def _figure2(cut: Cut) -> Experiment:
+    stream, found = cut.streams(["cifar10"])[0][1], printed()["figure2"]["accuracy"]
+    panels = [("b", "finetune", 1.0, 1), ("c", "er", 1.0, 1), ("d", "er", 0.3, 1)]
+    panels += [("e", "finetune", step / 10, 0) for step in range(1, 11)]
+    panels += [("f", "er", step / 10, 0) for step in range(1, 11)]
+    cells = [
+        Cell(
+            f"({panel}) {rule}",
+            f"{scale:g}",
+            cut.config(
+                ANALYSIS, stream, 1000, tasks=2, settings={"rule": rule, "scale": scale, "since": since, "scope": "all"}
+            ),
+            (panel, f"{panel}{scale:g}"),
+            {"all classes": (found[panel], None)} if panel in found else {},
+        )
+        for panel, rule, scale, since in panels
+    ]
+    measures = {**PARTS, "first task when learned": lambda result: result.accuracy_matrix[0][0]}
+    title = "Figure 2: two tasks, accuracy by the share of features that new samples are learned in, %"
+    return Experiment("figure2", title, measures, cells, _in_place(cut, ["cifar10"]))
+
+
+def _figure4(cut: Cut) -> Experiment:
+    """The dimensions of the paper's size, and of the one that must reuse some."""
+    sizes = {tag: cell for cell in _table4(cut).cells for tag in cell.tags[1:]}
+    cells = [replace(cell, runs=cell.runs[:1], printed={}) for cell in (sizes["51"], sizes["first reuse"])]
+    return Experiment("figure4", "Figure 4: where each task learns and replays", FINAL, cells, _table4(cut).note)
+
+
+def _figure5(cut: Cut) -> Experiment:
+    methods = tuple(name for name in (cut.methods or EFFECTIVE))
+    whole = _table1(replace(cut, methods=methods, memory=(1000,)))
+    cells = [replace(cell, column=cell.tags[0]) for cell in whole.cells]
+    return Experiment(
+        "figure5", f"Figure 5: accuracy after each task, memory {cut.size(1000)}, %", FINAL, cells, whole.note
+    )
+
+
+def _figure6(cut: Cut) -> Experiment:
+    stream = cut.streams(["cifar100"])[0][1]
+    anchor = dict(zip(PARTS, ((value, None) for value in printed()["table3"]["columns"]["1"]), strict=True))
+    cells = [
+        Cell(
+            "ER-FSL",
+            f"{step / 10:g}",
+            cut.config("er-fsl", stream, 1000, settings={"gamma": step / 10}),
+            (f"{step / 10:g}",),
+            anchor if step == 3 else {},
+        )
+        for step in range(1, 10)
+    ]
+    return Experiment("figure6", "Figure 6: final accuracy by gamma, %", PARTS, cells, _in_place(cut, ["cifar100"]))
+
+
+EXPERIMENTS: dict[str, Callable[[Cut], Experiment]] = {
+    "table1": _table1,
+    "table2": _table2,
+    "table3": _table3,
+    "table4": _table4,
+    "figure2": _figure2,
+    "figure4": _figure4,
+    "figure5": _figure5,
+    "figure6": _figure6,
+}
+
+
+def experiment(name: str, cut: Cut) -> Experiment:
+    """A table or figure of the paper, cut down as asked."""
+    whole = EXPERIMENTS[name](cut)
+    known = list(dict.fromkeys(tag for cell in whole.cells for tag in cell.tags))
+    for word in cut.only:
+        if word not in known:
+            raise unknown("part", word, known, f"{name} has")
+    cells = [cell for cell in whole.cells if not cut.only or set(cut.only) & set(cell.tags)]
+    if not cells:
+        raise UsageError(f"{name}: nothing is left with these --methods and --memory")
+    return replace(whole, cells=cells)

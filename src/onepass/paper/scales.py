@@ -1,0 +1,74 @@
+"""How much of the paper's protocol is kept, and which part of a table is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from onepass.config import ReplayConfig, unknown
+from onepass.data.catalog import canonical as stream_name
+from onepass.errors import UsageError
+from onepass.methods import canonical, method_class
+from onepass.results import RunConfig
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of the paper's protocol is kept."""
+
+    about: str
+    runs: int
+    net: str = ""  # the stream's
+    fraction: float = 1.0
+    stream: str = ""  # in place of every data set
+    memory: float = 1.0  # share of the paper's
+
+
+SCALES = {
+    "paper": Scale("the paper's protocol: resnet18, whole streams", 10),
+    "small": Scale("slim-resnet18, a fifth of each stream", 3, "slim-resnet18", 0.2),
+    "tiny": Scale("a fifth of the digits, memories of a tenth", 2, "", 0.2, "digits", 0.1),
+}
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The scale, and what of an experiment is wanted; empty means all."""
+
+    scale: str = "paper"
+    stream: str = ""
+    only: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ()
+    memory: tuple[int, ...] = ()
+    runs: int = 0
+
+    def __post_init__(self) -> None:
+        if self.scale not in SCALES:
+            raise unknown("scale", self.scale, SCALES, "allowed")
+        if self.runs < 0:
+            raise UsageError(f"--runs {self.runs}: give at least 1")
+        object.__setattr__(self, "methods", tuple(map(canonical, self.methods)))
+        object.__setattr__(self, "stream", stream_name(self.stream) if self.stream else "")
+
+    def streams(self, named: Iterable[str]) -> list[tuple[str, str]]:
+        """Pairs of the paper's data set and the stream that stands for it here."""
+        stand_in = self.stream or SCALES[self.scale].stream
+        pairs = [(name, stand_in or name) for name in named]
+        return pairs[:1] if stand_in else pairs  # one stream stands for all: each run once
+
+    def config(self, method: str, stream: str, memory: int, **more: Any) -> tuple[RunConfig, ...]:
+        """The runs of one cell, a seed each."""
+        scale = SCALES[self.scale]
+        has_memory = issubclass(method_class(method).Config, ReplayConfig)
+        settings = {**({"memory": self.size(memory)} if has_memory else {}), **more.pop("settings", {})}
+        first = RunConfig(method, stream, net=scale.net, fraction=scale.fraction, settings=settings, **more)
+        return tuple(replace(first, seed=seed) for seed in range(self.runs or scale.runs))
+
+    def size(self, memory: int) -> int:
+        return max(1, round(memory * SCALES[self.scale].memory))
+
+    def wants(self, method: str, memory: int) -> bool:
+        return (not self.methods or method in self.methods) and (
+            not self.memory or memory in self.memory or self.size(memory) in self.memory
+        )

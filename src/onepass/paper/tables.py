@@ -1,0 +1,118 @@
+"""An experiment's results as a table, each figure beside the printed one; and what the paper claims, tested."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from onepass import statistics, tables
+from onepass.methods import METHODS
+from onepass.metrics import Summary, summarise
+from onepass.paper.claims import CLAIMS, Claim
+from onepass.paper.experiments import Cell, Experiment, Measure, Printed
+from onepass.results import Result, RunConfig
+from onepass.tables import Table
+
+Found = Mapping[RunConfig, Result]
+Place = tuple[str, str]  # row and column
+REFERENCES = [METHODS[name].title for name in ("iid", "iid++")]
+NOTE = "mean ± 95 % Student-t interval over runs, and the printed figure in brackets"
+BOLD = "bold: really the highest (paired t test over seeds, Holm-adjusted, 5 %)"
+
+
+def table(experiment: Experiment, found: Found) -> Table:
+    """Rows and columns as the paper has them; a row for each measure where there are several."""
+    rows = list(dict.fromkeys(cell.row for cell in experiment.cells))
+    columns = _columns(experiment)
+    cells = {(cell.row, cell.column): cell for cell in experiment.cells}
+    lines: dict[tuple[str, str], list[tables.Cell]] = {}
+    for measure, function in experiment.measures.items():
+        values = {place: by_seed(cell, function, found) for place, cell in cells.items()}
+        best = set() if measure == "forgetting" else _best(rows, columns, values)
+        for row in rows:
+            label = row if len(experiment.measures) == 1 else measure if len(rows) == 1 else f"{row}: {measure}"
+            lines[row, measure] = [tables.Cell(label)]
+            for place in ((row, column) for column in columns):
+                text = ""
+                if place in cells:
+                    text = _text(values[place], cells[place].printed.get(measure), len(cells[place].runs))
+                lines[row, measure].append(tables.Cell(text, bold=place in best))
+    counts = sorted({len(cell.runs) for cell in experiment.cells})
+    planned = f"n = {'/'.join(map(str, counts))} unless a figure says otherwise"
+    ordered = [lines[row, measure] for row in rows for measure in experiment.measures]
+    return Table(experiment.title, ["", *columns], ordered, [experiment.note, f"{NOTE}; {planned}; {BOLD}"])
+
+
+def _columns(experiment: Experiment) -> list[str]:
+    columns = list(dict.fromkeys(cell.column for cell in experiment.cells))
+    numbers = all(re.fullmatch(r"[\d.]+", column) for column in columns)
+    return sorted(columns, key=float) if numbers else columns
+
+
+def by_seed(cell: Cell | None, measure: Measure, found: Found) -> dict[int, float]:
+    """What was measured in a cell, by seed."""
+    runs = () if cell is None else cell.runs
+    values = {run.seed: measure(found[run]) for run in runs if run in found}
+    return {seed: value for seed, value in values.items() if value is not None}
+
+
+def _best(rows: list[str], columns: list[str], values: Mapping[Place, Mapping[int, float]]) -> set[Place]:
+    """The places of bold figures: among the rows of each column, or in a single row among its columns."""
+    if len(rows) == 1:
+        lists = [[(rows[0], column) for column in columns]]
+    else:
+        lists = [[(row, column) for row in rows if row not in REFERENCES] for column in columns]
+    bold = set()
+    for places in lists:
+        groups = {str(number): values[place] for number, place in enumerate(places) if values.get(place)}
+        if (top := statistics.best(groups)) is not None:
+            bold.add(places[int(top)])
+    return bold
+
+
+def _text(values: Mapping[int, float], printed: Printed | None, planned: int) -> str:
+    theirs = "" if printed is None else f" ({printed[0]:g})"
+    if not values:
+        return f"not run{theirs}"
+    few = "" if len(values) == planned else f", n = {len(values)}"
+    return f"{per_cent(summarise(list(values.values())))}{few}{theirs}"
+
+
+def per_cent(value: Summary) -> str:
+    interval = "" if value.interval is None else f" ± {100 * value.interval:.1f}"
+    return f"{100 * value.mean:.1f}{interval}"
+
+
+def verdicts(experiment: Experiment, found: Found) -> Table | None:
+    """A line for each claim of the paper about this experiment."""
+    claims = CLAIMS.get(experiment.name, [])
+    if not claims:
+        return None
+    rows = [[tables.Cell(text) for text in _verdict(claim, experiment, found)] for claim in claims]
+    note = "held: the paired difference over seeds has the claimed sign and its 95 % interval excludes 0"
+    heads = ["claim", "difference, points", "n", "the paper's", "verdict"]
+    return Table(f"{experiment.title}: the paper's claims", heads, rows, [experiment.note, note])
+
+
+def _verdict(claim: Claim, experiment: Experiment, found: Found) -> Sequence[str]:
+    sides = []
+    for tag, measure in (claim.higher, claim.lower):
+        function = claim.measures.get(measure) or experiment.measures[measure]
+        cell = next((cell for cell in experiment.cells if tag in cell.tags), None)
+        sides.append((by_seed(cell, function, found), None if cell is None else cell.printed.get(measure)))
+    (high, printed_high), (low, printed_low) = sides
+    theirs = "-" if printed_high is None or printed_low is None else f"{printed_high[0] - printed_low[0]:+.1f}"
+    difference = statistics.against({"higher": high, "lower": low}, "lower")["higher"]
+    if difference.mean is None:
+        return claim.text, "-", "0", theirs, "not tested at this scale"
+    interval = "" if difference.interval is None else f" ± {claim.unit * difference.interval:.3g}"
+    shown = f"{claim.unit * difference.mean:+.3g}{interval}"
+    return claim.text, shown, str(difference.n), theirs, _word(difference)
+
+
+def _word(difference: statistics.Difference) -> str:
+    assert difference.mean is not None
+    certain = difference.interval is not None and abs(difference.mean) > difference.interval
+    if difference.mean > 0:
+        return "held" if certain else "held in the mean, not beyond chance"
+    return "not held" if certain else "not held, nor its opposite beyond chance"

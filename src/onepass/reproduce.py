@@ -1,0 +1,157 @@
+"""`onepass reproduce`: a table or figure of the paper, with our figures beside the printed ones."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onepass.data.catalog import STREAMS
+from onepass.errors import UsageError
+from onepass.flags import Parser, add_execution
+
+if TYPE_CHECKING:
+    from onepass.paper.experiments import Experiment
+    from onepass.paper.tables import Found
+    from onepass.results import RunConfig
+
+NAMES = {
+    "table1": "final accuracy: 20 methods, three data sets, four memories each",
+    "table2": "ER-CBA and ER-FSL in CBA's setting: accuracy and forgetting",
+    "table3": "ablation of ER-FSL: all, new and old classes",
+    "table4": "ER-FSL by subspace size, with and without reuse",
+    "table5": "computation and memory beside ER's (trains nothing)",
+    "figure2": "the analysis of features: decomposed inner products, accuracy by scale",
+    "figure4": "which dimensions each task learns and replays in",
+    "figure5": "accuracy after each task, memory 1000",
+    "figure6": "ER-FSL by gamma",
+}
+EXAMPLES = """
+examples:
+  onepass reproduce table3 --scale tiny                      digits, a minute, no download
+  onepass reproduce table1 --scale small --only cifar10 --memory 1000 --runs 3
+  onepass reproduce table4 --scale small --stream cifar10    another stream in place of the paper's
+  onepass reproduce figure5 --plan                           what there is to do, and how long it takes
+"""
+
+
+def reproduce(command: str, words: Sequence[str]) -> None:
+    known = "\n".join(f"  {name:8} {about}" for name, about in NAMES.items())
+    about = (
+        f"The paper's tables and figures. Stored runs are not trained again; a stopped command continues.\n\n{known}"
+    )
+    parser = Parser(prog="onepass reproduce", description=about, epilog=EXAMPLES)
+    add = parser.add_argument
+    add("name", choices=list(NAMES), metavar="NAME", help=", ".join(NAMES))
+    add("--scale", default="paper", help="paper: its protocol; small: slim-resnet18, a fifth; tiny: digits in minutes")
+    add("--stream", default="", help=f"in place of the paper's data sets: {', '.join(STREAMS)} or a path")
+    add("--only", nargs="+", default=[], metavar="PART", help="these columns, panels or points alone")
+    add("--methods", nargs="+", default=[], metavar="METHOD", help="these rows alone")
+    add("--memory", nargs="+", type=int, default=[], metavar="N", help="these memories alone, as the paper counts them")
+    add("--runs", type=int, default=0, metavar="N", help="runs for each figure (default: the scale's)")
+    add("--plan", action="store_true", help="say what there is to do and how long it takes, and stop")
+    add_execution(parser)
+    add("--json", action="store_true", help="print one JSON document on stdout instead of tables")
+    values = parser.parse(words)
+    if values.name == "table5":
+        _cost(values)
+        return
+    from onepass.paper.experiments import experiment
+    from onepass.paper.scales import Cut
+
+    parts = (tuple(values.only), tuple(values.methods), tuple(values.memory))
+    wanted = experiment(values.name, Cut(values.scale, values.stream, *parts, values.runs))
+    found = stored(wanted, values.out)
+    _say_plan(wanted, found, values)
+    if values.plan:
+        return
+    from onepass.execute import execute
+
+    results = execute(wanted.runs, values)
+    _show(wanted, dict(zip(wanted.runs, results, strict=True)), values)
+
+
+def stored(wanted: Experiment, out: Path) -> Found:
+    from onepass import store
+
+    loaded = {config: store.load_result(store.folder(out, config), config, quiet=True) for config in wanted.runs}
+    return {config: result for config, result in loaded.items() if result is not None}
+
+
+def _say_plan(wanted: Experiment, found: Found, values: Any) -> None:
+    """Before anything is trained: how much is stored, how much is left, and how long that takes."""
+    from onepass.execute import read
+    from onepass.executors import cores
+    from onepass.paper.estimate import in_words, seconds
+
+    left: list[RunConfig] = [config for config in wanted.runs if config not in found]
+    line = f"{wanted.title}: {len(wanted.runs)} runs, {len(found)} stored, {len(left)} to do"
+    if left:
+        read(left, values)
+        side = min(values.jobs or cores(), len(left))
+        time = in_words(seconds(left, found.values(), values.data_dir) / side)
+        line += f"; about {time} and the evaluations, {side} side by side"
+    print(f"{line}\n{wanted.note}", file=sys.stderr)
+
+
+def _show(wanted: Experiment, found: Found, values: Any) -> None:
+    """The table, the paper's claims and the figure: on the terminal and as files."""
+    from rich.console import Console
+
+    from onepass import tables
+    from onepass.checkpoint import write_text
+    from onepass.paper import figures
+    from onepass.paper.tables import table, verdicts
+
+    shown = [part for part in (table(wanted, found), verdicts(wanted, found)) if part is not None]
+    name = "-".join([wanted.name, values.scale, *([Path(values.stream).name] if values.stream else [])])
+    paths = []
+    for suffix, render in tables.FORMATS.items():
+        paths.append(values.out / f"{name}.{suffix}")
+        write_text(paths[-1], "\n".join(render(part) for part in shown))
+    if wanted.name in figures.FIGURES:
+        figure = figures.draw(wanted, found)
+        for suffix in ("png", "svg", "pdf"):
+            paths.append(values.out / f"{name}.{suffix}")
+            figures.save(figure, paths[-1])
+    if values.json:
+        print(json.dumps(_document(wanted, found, shown)))
+        return
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    for part in shown:
+        console.print(tables.rich_table(part))
+        console.print("\n".join(part.notes), highlight=False)
+    print("\n" + "\n".join(map(str, paths)))
+
+
+def _document(wanted: Experiment, found: Found, shown: Sequence[Any]) -> dict[str, Any]:
+    from onepass.paper.tables import by_seed
+
+    cells = [
+        {
+            "row": cell.row,
+            "column": cell.column,
+            "printed": {name: list(value) for name, value in cell.printed.items()},
+            "ours": {name: by_seed(cell, measure, found) for name, measure in wanted.measures.items()},
+        }
+        for cell in wanted.cells
+    ]
+    claims = [
+        dict(zip(shown[1].heads, (cell.text for cell in row), strict=True)) for part in shown[1:] for row in part.rows
+    ]
+    return {"name": wanted.name, "title": wanted.title, "note": wanted.note, "cells": cells, "claims": claims}
+
+
+def _cost(values: Any) -> None:
+    from onepass import commands
+
+    if values.only or values.memory or values.runs:
+        raise UsageError("table5 counts FLOPs and bytes of single steps: --only, --memory and --runs do not apply")
+    net = {"paper": "resnet18", "small": "slim-resnet18", "tiny": "small-cnn"}.get(values.scale, values.scale)
+    stream = values.stream or ("digits" if values.scale == "tiny" else "cifar10")
+    methods = values.methods or ["er", "er-ace", "obc", "ocm", "pcr", "er-fsl"]
+    words = [*methods, "--stream", stream, "--net", net, *(["--json"] if values.json else [])]
+    if not values.plan:
+        commands.cost("cost", words)

@@ -1,0 +1,137 @@
+"""A table as plain text cells, and what it looks like in Markdown, LaTeX, CSV and on a terminal."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import rich.table
+
+
+@dataclass(frozen=True)
+class Cell:
+    text: str
+    bold: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """The first column names the row and stands left; the others are figures and stand right."""
+
+    title: str
+    heads: list[str]
+    rows: list[list[Cell]]
+    notes: list[str] = field(default_factory=list)
+
+
+def figure(mean: float | None, interval: float | None, sign: str = "") -> str:
+    """A share and its interval in per cent; `sign` is "+" for differences."""
+    half = "n/a" if interval is None else f"{100 * interval:.1f}"
+    return "n/a" if mean is None else f"{100 * mean:{sign}.1f} ± {half}"
+
+
+def markdown(table: Table) -> str:
+    def line(words: Sequence[str]) -> str:
+        return "| " + " | ".join(words) + " |"
+
+    def shown(cell: Cell) -> str:
+        text = cell.text.replace("|", r"\|")
+        return f"**{text}**" if cell.bold else text
+
+    lines = [line([head.replace("|", r"\|") for head in table.heads])]
+    lines.append(line(["---", *("---:" for _ in table.heads[1:])]))
+    lines += [line([shown(cell) for cell in row]) for row in table.rows]
+    return "\n\n".join([table.title, "\n".join(lines), *table.notes]) + "\n"
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    **{character: "\\" + character for character in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "|": r"\textbar{}",
+    "[": "{[}",  # at the beginning of a row it would be an option of the row's end before it
+    "±": r"$\pm$",
+    "<": "$<$",
+    ">": "$>$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "×": r"$\times$",
+    "−": "$-$",
+    "γ": r"$\gamma$",
+}
+_MINUS = r"(?<![\w-])-(?=\d)"
+_DASHES = "-(?=-)"  # two of them would be drawn as one long one
+_SPECIAL = re.compile("|".join([_MINUS, _DASHES, f"[{re.escape(''.join(_LATEX))}]"]))
+
+
+def escaped(text: str) -> str:
+    """Text as LaTeX shows it."""
+
+    def instead(match: re.Match[str]) -> str:
+        if match[0] != "-":
+            return _LATEX[match[0]]
+        return "-{}" if match.string[match.end()] == "-" else "$-$"
+
+    return _SPECIAL.sub(instead, text)
+
+
+def latex(table: Table) -> str:
+    """A table environment; its document needs the package booktabs."""
+
+    def line(words: Sequence[str]) -> str:
+        return " & ".join(words) + r" \\"
+
+    def shown(cell: Cell) -> str:
+        return rf"\textbf{{{escaped(cell.text)}}}" if cell.bold else escaped(cell.text)
+
+    notes = [rf"\par\smallskip{{\footnotesize {escaped(note)}}}" for note in table.notes]
+    lines = [
+        r"% \usepackage{booktabs}",
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{escaped(table.title)}}}",
+        rf"\begin{{tabular}}{{l{'r' * (len(table.heads) - 1)}}}",
+        r"\toprule",
+        line([escaped(head) for head in table.heads]),
+        r"\midrule",
+        *(line([shown(cell) for cell in row]) for row in table.rows),
+        r"\bottomrule",
+        r"\end{tabular}",
+        *notes,
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def csv_text(table: Table) -> str:
+    """Heads and rows alone."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(table.heads)
+    writer.writerows([cell.text for cell in row] for row in table.rows)
+    return text.getvalue()
+
+
+def rich_table(table: Table) -> rich.table.Table:
+    """For a terminal. Notes are not part of it: they are wider than most tables, and read better below it."""
+    import rich.table
+    from rich import box
+    from rich.text import Text
+
+    title = Text(table.title, style="table.title")
+    shown = rich.table.Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for number, head in enumerate(table.heads):
+        justify: Literal["left", "right"] = "right" if number else "left"
+        shown.add_column(Text(head), justify=justify, no_wrap=not number, overflow="fold")  # narrow, but nothing hidden
+    for row in table.rows:
+        shown.add_row(*(Text(cell.text, style="bold" if cell.bold else "") for cell in row))
+    return shown
+
+
+FORMATS: dict[str, Callable[[Table], str]] = {"md": markdown, "tex": latex, "csv": csv_text}

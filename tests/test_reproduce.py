@@ -1,0 +1,250 @@
+"""The paper's tables and figures as lists of runs, and what is made of their results."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from helpers import labelled, make, pixel_net, state_of
+from onepass.batch import Task
+from onepass.cli import main
+from onepass.errors import UsageError
+from onepass.paper import figures
+from onepass.paper.analysis import Analysis
+from onepass.paper.experiments import EXPERIMENTS, experiment
+from onepass.paper.scales import Cut
+from onepass.paper.tables import table, verdicts
+from onepass.reproduce import NAMES
+from onepass.results import Result, RunConfig
+from onepass.runner import run
+
+
+def by_tag(name: str, cut: Cut | None = None) -> dict[str, RunConfig]:
+    cells = experiment(name, cut or Cut()).cells
+    return {tag: cell.runs[0] for cell in cells for tag in cell.tags}
+
+
+def result(config: RunConfig, matrix: list[list[float]]) -> Result:
+    return Result(config, matrix, 10, 1.0, "bits", {}, {}, {"features": 100})
+
+
+def test_table_1_is_twenty_rows_by_twelve_columns_of_ten_runs_on_the_papers_protocol() -> None:
+    whole = experiment("table1", Cut())
+    assert len(whole.cells) == 240
+    assert {len(cell.runs) for cell in whole.cells} == {10}
+    assert {run.net for run in whole.runs} == {"resnet18"}
+    assert {run.fraction for run in whole.runs} == {1.0}
+    assert all(cell.printed["final accuracy"] for cell in whole.cells)
+    # finetune, iid and iid++ have no memory: the same runs stand in all four columns of a data set
+    assert len(whole.runs) == 10 * (17 * 12 + 3 * 3)
+    assert [run.seed for run in whole.runs[:213]] == [0] * 213, "the first seeds of all cells come first"
+
+
+def test_cuts_leave_what_was_asked_for() -> None:
+    cut = Cut("small", only=("cifar10",), methods=("er", "er_fsl"), memory=(1000,), runs=2)
+    found = experiment("table1", cut)
+    assert [(cell.row, cell.column) for cell in found.cells] == [("ER", "cifar10, 1000"), ("ER-FSL", "cifar10, 1000")]
+    assert {(run.net, run.fraction) for run in found.runs} == {("slim-resnet18", 0.2)}
+    assert [run.seed for run in found.runs] == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("name", list(EXPERIMENTS))
+def test_another_stream_stands_for_all_data_sets_and_is_named(name: str) -> None:
+    found = experiment(name, Cut("small", stream="cifar10"))
+    assert {run.stream for run in found.runs} == {"cifar10"}
+    assert ("cifar10 in place of cifar100" in found.note) == (name in ("table3", "table4", "figure4", "figure6"))
+
+
+def test_misuse_says_what_there_is() -> None:
+    with pytest.raises(UsageError, match=r"unknown part 'cifar12'; did you mean 'cifar10'"):
+        experiment("table1", Cut(only=("cifar12",)))
+    with pytest.raises(UsageError, match="unknown scale 'huge'"):
+        Cut("huge")
+    with pytest.raises(UsageError, match="nothing is left"):
+        experiment("table2", Cut(methods=("er",)))
+
+
+def test_ablations_change_what_their_columns_say() -> None:
+    runs = by_tag("table3")
+    changed = {
+        index: {
+            name: value
+            for name, value in runs[index].learner_config.to_json().items()
+            if value != runs["1"].learner_config.to_json()[name]
+        }
+        for index in "234567"
+    }
+    assert changed == {
+        "2": {"new_weight": 0.0},
+        "3": {"replay_weight": 0.0},
+        "4": {"test_in": "task"},
+        "5": {"learn_in": "first"},
+        "6": {"learn_in": "used", "replay_in": "task"},
+        "7": {"new_weight": 1.0, "replay_weight": 1.0},
+    }
+
+
+def test_column_4_is_column_1_tested_elsewhere() -> None:
+    runs = by_tag("table3", Cut("tiny"))
+    one, four = (run(runs[index]) for index in "14")
+    assert one.fingerprint == four.fingerprint
+    assert one.accuracy_matrix != four.accuracy_matrix
+
+
+def test_sizes_of_table_4_at_the_papers_scale_are_the_papers() -> None:
+    runs = by_tag("table4")
+    sizes = {size: runs[size].learner_config.to_json()["subspace"] for size in ("10", "20", "50", "100", "400")}
+    assert sizes == {"10": 10, "20": 20, "50": 50, "100": 100, "400": 400}
+    assert runs["51"] == by_tag("table3")["1"], "51 is the default, 512 features by ten tasks: no run of its own"
+    assert runs["first reuse"] == runs["100"]
+
+
+def test_sizes_of_table_4_keep_their_share_of_a_smaller_network() -> None:
+    cells = experiment("table4", Cut("small", stream="cifar10")).cells
+    columns = [cell.column for cell in cells]
+    assert columns == [
+        *(f"k={size}, no reuse" for size in (3, 6, 9, 12, 16, 31, 32)),
+        *(f"k={size}, reuse" for size in (62, 94, 125)),
+    ]
+
+
+def test_gamma_sweeps_from_a_tenth_to_nine_and_meets_the_ablation_at_three() -> None:
+    runs = by_tag("figure6")
+    assert [run.learner_config.to_json()["gamma"] for run in runs.values()] == [step / 10 for step in range(1, 10)]
+    assert runs["0.3"] == by_tag("table3")["1"]
+
+
+def test_figure_2_splits_ten_classes_in_two() -> None:
+    assert {run.tasks for run in experiment("figure2", Cut()).runs} == {2}
+
+
+def two_tasks(learner: Analysis) -> None:
+    learner.begin_task(Task(0, (0, 1)))
+    for step in range(4):
+        learner.observe(labelled([0, 1, 0, 1], seed=step))
+    learner.begin_task(Task(1, (2, 3)))
+
+
+@pytest.mark.parametrize(("rule", "scale"), [("finetune", 1.0), ("er", 1.0), ("er", 0.25)])
+def test_all_rules_since_the_second_task_begin_it_with_the_same_bits(rule: str, scale: float) -> None:
+    learners = [
+        make(Analysis, pixel_net(4), n_tasks=2, memory=8, rule=rule, scale=scale, since=1),
+        make(Analysis, pixel_net(4), n_tasks=2, memory=8, since=1),
+    ]
+    for learner in learners:
+        two_tasks(learner)
+    one, two = (state_of({k: v for k, v in a.state_dict().items() if k.startswith("net")}) for a in learners)
+    assert one == two
+
+
+def test_new_samples_move_only_their_share_of_the_prototypes_where_nothing_is_replayed() -> None:
+    learner = make(Analysis, pixel_net(4), n_tasks=2, memory=8, rule="finetune", scale=0.25)
+    before = learner.net.head.weight.detach().clone()
+    two_tasks(learner)
+    learner.observe(labelled([2, 3]))
+    moved = (learner.net.head.weight.detach() != before).any(dim=0)
+    assert moved[:4].all()
+    assert not moved[4:].any()
+
+
+def test_products_are_those_of_a_double_loop_over_stored_samples_of_the_first_task() -> None:
+    learner = make(Analysis, pixel_net(4), n_tasks=2, memory=8, rule="er", scale=0.5, since=1)
+    two_tasks(learner)
+    for step in range(3):
+        learner.observe(labelled([2, 3, 2], seed=50 + step))
+    found, weight = learner.facts(), learner.net.head.weight
+    stored = learner.memory.read(torch.arange(8))
+    old = [x.flatten().float() / 255 for x, y in zip(stored.x, stored.y, strict=True) if y < 2]
+    assert 0 < len(old) < 8
+    for name, classes in (("old", (0, 1)), ("new", (2, 3))):
+        for i in range(16):
+            value = sum(weight[c, i].item() * z[i].item() for z in old for c in classes) / (len(old) * len(classes))
+            assert found[name][i] == pytest.approx(value, rel=1e-4)
+
+
+def test_figures_stand_beside_printed_ones_and_what_was_not_run_says_so() -> None:
+    whole = experiment("table1", Cut(only=("cifar10",), methods=("er", "er-fsl"), memory=(100, 1000), runs=2))
+    er = [cell for cell in whole.cells if cell.row == "ER"]
+    found = {run: result(run, [[0.5]]) for cell in er[:1] for run in cell.runs}
+    shown = table(whole, found)
+    assert shown.heads == ["", "cifar10, 100", "cifar10, 1000"]
+    assert [[cell.text for cell in row] for row in shown.rows] == [
+        ["ER", "50.0 ± 0.0 (35.5)", "not run (43.2)"],
+        ["ER-FSL", "not run (46.9)", "not run (61.5)"],
+    ]
+
+
+def test_verdicts_follow_the_paired_differences() -> None:
+    whole = experiment("table3", Cut(runs=3, only=("1", "2", "3", "5")))
+    levels = {"1": (0.5, 0.6, 0.7), "2": (0.3, 0.4, 0.51), "3": (0.55, 0.66, 0.74), "5": (0.5, 0.65, 0.6)}
+    found = {
+        config: result(config, [[1.0], [levels[cell.tags[0]][config.seed]] * 2])
+        for cell in whole.cells
+        for config in cell.runs
+    }
+    shown = verdicts(whole, found)
+    assert shown is not None
+    words = {row[0].text: (row[1].text, row[4].text) for row in shown.rows}
+    # 20, 20, 19 points: mean 19.67, standard deviation 0.577, t(0.975, 2) = 4.303
+    assert words["without L_c accuracy falls"] == ("+19.7 ± 1.43", "held")
+    assert words["without L_b accuracy falls"] == ("-5 ± 2.48", "not held")
+    assert words["one subspace for all tasks is worse"][1] == "held in the mean, not beyond chance"
+    assert words["without gamma accuracy falls"] == ("-", "not tested at this scale")
+
+
+def test_figure_4_draws_the_dimensions_as_the_learner_took_them(tmp_path: Path) -> None:
+    whole = experiment("figure4", Cut("tiny"))
+    small = [replace(cell, runs=tuple(replace(run, batch=50) for run in cell.runs)) for cell in whole.cells]
+    whole = replace(whole, cells=small)
+    drawn = figures.draw(whole, {config: run(config) for config in whole.runs})
+    pictures = [axes.images[0].get_array() for axes in drawn.axes]
+    assert pictures[0].tolist() == [[1] * 20 * task + [2] * 20 + [0] * 20 * (4 - task) for task in range(5)], (
+        "each task its own twentieth, and all before it replayed"
+    )
+    reused = pictures[1]
+    assert [(row == 2).sum() for row in reused] == [39] * 5
+    assert (reused[2:] > 0).all(), "from the first reuse on, all dimensions are replayed in"
+    figures.save(drawn, tmp_path / "figure4.svg")
+    assert (tmp_path / "figure4.svg").read_text().startswith("<?xml")
+
+
+def test_the_plan_is_said_before_anything_is_trained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["reproduce", "table3", "--scale", "tiny", "--only", "1", "2", "--runs", "1", "--out", str(tmp_path)]
+    assert main([*words, "--plan"]) == 0
+    said = capsys.readouterr()
+    assert "2 runs, 0 stored, 2 to do; about" in said.err
+    assert not said.out
+    assert not list(tmp_path.rglob("result.json"))
+    assert main([*words, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [cell["column"] for cell in document["cells"]] == ["1 ER-FSL", "2 no L_c"]
+    assert document["cells"][0]["printed"]["all classes"] == [26.6, None]
+    assert main([*words, "--plan"]) == 0
+    assert "2 runs, 2 stored, 0 to do\n" in capsys.readouterr().err
+
+
+@pytest.mark.system
+def test_every_table_and_figure_is_made_offline_at_the_tiny_scale(tmp_path: Path) -> None:
+    cuts = {"table1": ["--memory", "1000"], "figure2": ["--only", "b", "c", "d", "e0.1", "e1", "f0.3", "f1"]}
+    for name in NAMES:
+        words = [sys.executable, "-m", "onepass", "reproduce", name, "--scale", "tiny", "--out", str(tmp_path)]
+        runs = [] if name == "table5" else ["--runs", "1"]
+        done = subprocess.run([*words, *runs, *cuts.get(name, [])], capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stderr
+        if name == "table5":
+            assert "FLOPs / ER" in done.stdout
+            continue
+        rows = list(csv.reader((tmp_path / f"{name}-tiny.csv").read_text().splitlines()))
+        assert len(rows) > 1
+        assert "not run" not in done.stdout
+        for suffix in ("md", "tex", *(("png", "svg", "pdf") if name in figures.FIGURES else ())):
+            assert (tmp_path / f"{name}-tiny.{suffix}").stat().st_size > 100
+    stored = [path.parent for path in tmp_path.rglob("result.json")]
+    assert len(stored) == len({json.loads((path / "result.json").read_text())["fingerprint"] for path in stored}) + 2
