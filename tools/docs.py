@@ -169,6 +169,29 @@ def cost(path: str) -> str:
     return "\n".join([*rows, "", "`python benchmarks/cost.py`: slim-resnet18, 32x32, memory 1000, one thread."])
 
 
+def bench(path: str) -> str:
+    """What orchestration costs, a line for each measurement that was made."""
+    if not (ROOT / path).exists():
+        return "Not measured yet."
+    found = json.loads((ROOT / path).read_text())
+    lines = []
+    if row := found.get("side"):
+        took = f"{row['side by side']:.0f} s over {row['one after the other']:.0f} s"
+        ratio = f"**{row['ratio']:.2f}** of the time of one after the other with {row['cores']} cores each"
+        lines.append(f"- Two `slim-resnet18` runs side by side, a core each: {ratio} ({took}).")
+    if row := found.get("orchestration"):
+        lines.append(
+            f"- A stored `slim-resnet18` run over its steps and evaluations alone, CPU time: **{row['ratio']:.3f}** "
+            f"(median of {row['rounds']} turns of {row['steps']} steps)."
+        )
+    if row := found.get("reading"):
+        lines.append(
+            f"- Table 1 from {row['runs']:,} stored runs: **{row['seconds']:.1f} s** (plan {row['planning']:.1f}, "
+            f"reading {row['loading']:.1f}, table {row['table']:.1f})."
+        )
+    return "\n".join([*lines, "", "`python benchmarks/bench.py side|orchestration|reading`."])
+
+
 def protocol(folder: str) -> str:
     """One line for each reading of the protocol that was tried."""
     heads = ["method", "softmax over", "passes", "losses", "subspace", "accuracy %", "forgetting %", "seeds"]
@@ -199,6 +222,7 @@ KINDS: dict[str, Callable[[str], str]] = {
     "methods": methods,
     "cost": cost,
     "protocol": protocol,
+    "bench": bench,
 }
 
 

@@ -19,11 +19,11 @@ def read(runs: Sequence[RunConfig], values: Namespace) -> None:
             load(stream, root=values.data_dir, image_size=size, bad_images=values.bad_images, progress=bar.report)
 
 
-def execute(runs: Sequence[RunConfig], values: Namespace) -> list[Result]:
-    """All results in order; `values` are the flags of `flags.add_execution`."""
+def execute(runs: Sequence[RunConfig], values: Namespace, names: Sequence[str] = ()) -> list[Result]:
+    """All results in order; `values` are the flags of `flags.add_execution`, `names` what the bars call the runs."""
     check_log(values.log)
     read(runs, values)
-    with Display([f"{run.method} seed {run.seed}" for run in runs]) as display:
+    with Display(names or [f"{run.method} seed {run.seed}" for run in runs]) as display:
         return run_many(
             runs,
             values.out,

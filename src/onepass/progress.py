@@ -75,5 +75,5 @@ class Display:
                 if index in self.rows:
                     self.progress.remove_task(self.rows.pop(index))
                 self.progress.update(self.all, completed=len(self.finished))
-                if not self.console.is_terminal:
+                if not self.console.is_terminal and total > 1:  # what was stored already is no news
                     self.console.print(f"{self.names[index]}: done ({len(self.finished)} of {len(self.names)})")

@@ -69,7 +69,8 @@ def reproduce(command: str, words: Sequence[str]) -> None:
         return
     from onepass.execute import execute
 
-    results = execute(wanted.runs, values)
+    places = {run: f"{cell.row}, {cell.column}" for cell in wanted.cells for run in cell.runs}
+    results = execute(wanted.runs, values, [f"{places[run]}, seed {run.seed}" for run in wanted.runs])
     _show(wanted, dict(zip(wanted.runs, results, strict=True)), values)
 
 

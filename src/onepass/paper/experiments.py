@@ -166,7 +166,7 @@ def _table4(cut: Cut) -> Experiment:
         reuse = "reuse" if ours * tasks > features else "no reuse"
         first = reuse == "reuse" and not any("first reuse" in cell.tags for cell in cells)
         value = printed()["table4"]["columns"][paper[0]]
-        tags = (str(ours), *paper, *(["first reuse"] if first else []))
+        tags = (f"k={ours}", *paper, *(["first reuse"] if first else []))
         label = f"k={ours}, {reuse}"
         cells.append(Cell("ER-FSL", label, runs, tags, {"final accuracy": (value, None)}))
     note = f"{_in_place(cut, ['cifar100'])}; k of {features} features in the place of k of 512"
