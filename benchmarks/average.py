@@ -1,0 +1,141 @@
+"""Which average? Several kept beside one training run, so that all are compared on the same weights.
+
+    python benchmarks/average.py METHOD STREAM --seed N --data-dir DIR --out results/average
+
+Measured on a tenth of the training images, held back. Kept: decays, warm-ups, the head alone, batch-norm statistics
+averaged or estimated anew from the memory. One JSON for each run; one that is there is not made again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from onepass import average
+from onepass.average import Average
+from onepass.checkpoint import write_text
+from onepass.evaluate import accuracy_by_task, look
+from onepass.learner import Learner
+from onepass.results import RunConfig
+from onepass.runner import Run, host_facts
+from onepass.stream import TaskData, batches
+from onepass.views import decode
+
+DECAYS = (0.9, 0.95, 0.98, 0.99, 0.995, 0.997, 0.999)
+EVERY = 50
+
+
+class Candidate:
+    """An average of some of what predicts, with a warm-up of its own."""
+
+    def __init__(self, learner: Learner, decay: float, *, warmup: float = 10, head: bool = False, anew: bool = False):
+        modules: list[nn.Module] = [learner.net.head] if head else learner.predictors()
+        self.average, self.warmup, self.learner, self.anew = Average(modules, decay), warmup, learner, anew
+
+    def follow(self, steps: int) -> None:
+        average.WARMUP = self.warmup
+        self.average.follow(steps)
+
+    def accuracy(self, measure: object, run: Run, tasks: list[TaskData]) -> list[float]:
+        with self.average.in_place():
+            if not self.anew:
+                return measure(self.learner, run.data, tasks)  # type: ignore[operator]
+            kept = [value.clone() for value in self.learner.net.buffers()]
+            estimate(self.learner)
+            try:
+                return measure(self.learner, run.data, tasks)  # type: ignore[operator]
+            finally:
+                for value, before in zip(self.learner.net.buffers(), kept, strict=True):
+                    value.copy_(before)
+
+
+@torch.no_grad()
+def estimate(learner: Learner) -> None:
+    """Batch-norm statistics of the memory's images under the weights as they are."""
+    layers = [layer for layer in learner.net.modules() if isinstance(layer, nn.BatchNorm2d)]
+    momenta = [layer.momentum for layer in layers]
+    for layer in layers:
+        layer.reset_running_stats()
+        layer.momentum = None  # the plain mean over all passes
+    learner.net.train()
+    for slots in torch.arange(len(learner.memory)).split(100):
+        learner.net.features(decode(learner.memory.read(slots).x))
+    for layer, momentum in zip(layers, momenta, strict=True):
+        layer.momentum = momentum
+
+
+def candidates(learner: Learner) -> dict[str, Candidate]:
+    found = {f"decay {decay:g}": Candidate(learner, decay) for decay in DECAYS}
+    found["decay 0.99, no warm-up"] = Candidate(learner, 0.99, warmup=1e-9)
+    found["decay 0.99, warm-up 100"] = Candidate(learner, 0.99, warmup=100)
+    found["decay 0.99, head alone"] = Candidate(learner, 0.99, head=True)
+    found["decay 0.99, statistics anew"] = Candidate(learner, 0.99, anew=True)
+    return found
+
+
+def measure(config: RunConfig, data_dir: Path) -> dict[str, object]:
+    run = Run(config, data_dir=data_dir)
+    learner, kept = run.learner, candidates(run.learner)
+    ends: dict[str, list[list[float]]] = {name: [] for name in ["last", *kept]}
+    looks: dict[str, list[list[float]]] = {name: [] for name in ["last", *kept]}
+    for task in run.tasks:
+        tasks = run.tasks[: task.info.index + 1]
+        learner.begin_task(task.info)
+        for batch in batches(run.data, task, config.batch):
+            learner.observe(batch)
+            for candidate in kept.values():
+                candidate.follow(learner.steps)
+            if learner.steps % EVERY == 0:
+                looks["last"].append(look(learner, run.data, tasks))
+                for name, candidate in kept.items():
+                    if name in ("decay 0.99", "decay 0.997"):
+                        looks[name].append(candidate.accuracy(look, run, tasks))
+        learner.end_task()
+        ends["last"].append(accuracy_by_task(learner, run.data, tasks))
+        for name, candidate in kept.items():
+            ends[name].append(candidate.accuracy(accuracy_by_task, run, tasks))
+    return {
+        "config": config.to_json(),
+        "accuracy_matrix": ends,
+        "anytime": {name: values for name, values in looks.items() if values},
+        "host": host_facts("cpu"),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("method")
+    parser.add_argument("stream")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--fraction", type=float, default=0.2)
+    parser.add_argument("--net", default="slim-resnet18")
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    values = parser.parse_args()
+    torch.set_num_threads(1)
+    settings = {} if values.method in ("finetune", "iid", "iid++") else {"memory": 1000}
+    config = RunConfig(
+        values.method,
+        values.stream,
+        net=values.net,
+        seed=values.seed,
+        fraction=values.fraction,
+        validate=True,
+        settings=settings,
+    )
+    path = values.out / f"{config.stream_label}-{config.method}-{config.seed}.json"
+    if not path.exists():
+        write_text(path, json.dumps(measure(config, values.data_dir), indent=1) + "\n")
+    found = json.loads(path.read_text())["accuracy_matrix"]
+    for name, matrix in found.items():
+        print(f"{100 * sum(matrix[-1]) / len(matrix[-1]):5.1f}  {name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
