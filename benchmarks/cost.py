@@ -26,10 +26,10 @@ SETTING = ("cifar10", Problem(10, (3, 32, 32), "colour", 5), "slim-resnet18", 10
 
 def milliseconds(method: str, rounds: int) -> tuple[float, float]:
     """A step of ER and one of the method."""
-    both = [prepare(name, *SETTING) for name in ("er", method)]
     times: list[list[float]] = [[], []]
     for _ in range(rounds + 1):
-        for (learner, batches), taken in zip(both, times, strict=True):
+        for name, taken in zip(("er", method), times, strict=True):
+            learner, batches = prepare(name, *SETTING)  # anew, so that they are the steps whose FLOPs were counted
             begin = time.perf_counter()
             for batch in batches:
                 learner.observe(batch)
