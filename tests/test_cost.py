@@ -64,3 +64,11 @@ def test_the_command_needs_no_data_and_explains_what_differs(capsys: pytest.Capt
     assert [row["method"] for row in document["rows"]] == ["pcr"]
     assert main(["cost", "pcr", "--net", "resnet"]) == 2
     assert main(["cost", "pcr", "--memory", "0"]) == 2
+
+
+def test_an_average_costs_a_copy_of_what_predicts_and_no_flops() -> None:
+    for method, copies in (("er", 2.0), ("er-fsl", 2.0)):
+        [plain] = compare([method], "cifar10", PROBLEM, "small-cnn", MEMORY)
+        [averaged] = compare([method], "cifar10", PROBLEM, "small-cnn", MEMORY, 0.99)
+        assert averaged["flops"] == plain["flops"]
+        assert averaged["model_bytes"] / plain["model_bytes"] == pytest.approx(copies, abs=0.02)

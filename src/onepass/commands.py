@@ -103,6 +103,7 @@ def cost(command: str, words: Sequence[str]) -> None:
     parser.add_argument("--stream", default="cifar10", help=f"{', '.join(STREAMS)} or a path (default: cifar10)")
     parser.add_argument("--net", default="", help="resnet18, slim-resnet18 or small-cnn (default: the stream's)")
     parser.add_argument("--memory", type=int, default=1000, metavar="N", help="samples in the memory (default: 1000)")
+    parser.add_argument("--average", type=float, metavar="DECAY", help="with an average of the weights beside each")
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="where a path's array cache is")
     parser.add_argument("--json", action="store_true", help="one JSON document")
     values = parser.parse(words)
@@ -128,7 +129,7 @@ def cost(command: str, words: Sequence[str]) -> None:
         raise unknown("net", net, NETS, "allowed")
     problem = Problem(n_classes, shape, stream.views, min(stream.n_tasks, n_classes))
     with Bar("counting") as bar:
-        rows = cost.compare(names, name, problem, net, values.memory, bar.report)
+        rows = cost.compare(names, name, problem, net, values.memory, values.average, bar.report)
     if values.json:
         print(json.dumps({"stream": name, "net": net, "memory": values.memory, "rows": rows}))
         return
@@ -144,7 +145,8 @@ def cost(command: str, words: Sequence[str]) -> None:
         for row in rows
     }
     _show(cells, headings, "method")
-    print(f"{name}, {net}, memory {values.memory}: one training step in the last task, the memory full.")
+    kept = "" if values.average is None else f"; an average (decay {values.average:g}) beside each, but not beside ER's"
+    print(f"{name}, {net}, memory {values.memory}: one training step in the last task, the memory full{kept}.")
     for row in rows:
         if row["note"]:
             print(f"{METHODS[row['method']].title}: {row['note']}")
