@@ -242,3 +242,46 @@ def test_ctrl_c_saves_says_how_to_go_on_and_the_same_command_does(jobs: str, tmp
     assert list(tmp_path.rglob("checkpoint.safetensors"))
     assert subprocess.run([*words, "--jobs", "1"], capture_output=True, timeout=120).returncode == 0
     assert len(list(tmp_path.rglob("result.json"))) == 2
+
+
+def test_compare_writes_the_formats_asked_for_and_differences_to_a_baseline(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["compare", "finetune", "er", "--memory", "30", "--batch", "50", "--runs", "2", "--jobs", "1"]
+    asked = ["--baseline", "er", "--format", "tex", "csv", "svg", "--out", str(tmp_path)]
+    assert main([*words, *asked]) == 0
+    shown = capsys.readouterr().out
+    assert "difference to ER" in shown
+    assert "Holm-adjusted" in shown
+    assert {path.name for path in tmp_path.glob("digits.*")} == {"digits.tex", "digits.csv", "digits.svg"}
+    assert r"\toprule" in (tmp_path / "digits.tex").read_text()
+    assert main([*words, "--baseline", "gss", "--out", str(tmp_path)]) == 2
+    assert "unknown baseline 'gss'" in capsys.readouterr().err
+
+
+def test_report_makes_one_page_of_stores_and_refuses_what_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "finetune", "--batch", "50", "--out", str(tmp_path / "runs")]) == 0
+    page = tmp_path / "deep" / "report.html"
+    assert main(["report", str(tmp_path / "runs"), "-o", str(page)]) == 0
+    assert capsys.readouterr().out.endswith(f"1 run in {page}\n")
+    assert page.read_text().startswith("<!doctype html>")
+    assert main(["report", str(tmp_path / "nowhere")]) == 2
+    assert "is no folder" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    assert main(["report", str(tmp_path / "empty")]) == 2
+    assert "no stored runs" in capsys.readouterr().err
+
+
+def test_a_preset_gives_settings_and_flags_win_over_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    preset = tmp_path / "mine.json"
+    facts = {"method": "er", "stream": "digits", "settings": {"lr": 0.05, "combine": "sum"}}
+    preset.write_text(json.dumps(facts))
+    words = ["run", "er", "--batch", "50", "--memory", "30", "--preset", str(preset), "--out", str(tmp_path), "--json"]
+    assert main([*words, "--lr", "0.02"]) == 0
+    [found] = json.loads(capsys.readouterr().out)["runs"]
+    used = found["config"]["settings"]
+    assert (used["lr"], used["combine"], used["memory"]) == (0.02, "sum", 30)
+    assert main(["run", "gss", "--preset", str(preset), "--out", str(tmp_path)]) == 2
+    assert "er" in capsys.readouterr().err

@@ -172,7 +172,7 @@ def report(command: str, words: Sequence[str]) -> None:
     if not results:
         raise UsageError(f"no stored runs in {', '.join(map(str, values.folders))}")
     write_text(values.output, page.render(results))
-    print(f"{len(results)} runs in {values.output}")
+    print(f"{len(results)} {'run' if len(results) == 1 else 'runs'} in {values.output}")
 
 
 def streams(command: str, words: Sequence[str]) -> None:
