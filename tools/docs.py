@@ -11,11 +11,14 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from onepass import report
+from onepass import report, reproduce, tables
 from onepass.methods import METHODS
-from onepass.paper import printed
+from onepass.paper import experiments, printed
+from onepass.paper import tables as paper_tables
+from onepass.paper.scales import Cut
 from onepass.results import Result, RunConfig
 from onepass.store import key, load_all
 
@@ -192,6 +195,19 @@ def bench(path: str) -> str:
     return "\n".join([*lines, "", "`python benchmarks/bench.py side|orchestration|reading`."])
 
 
+def experiment(argument: str) -> str:
+    """NAME:SCALE:STREAM:FOLDER: a table of the paper with what is stored, and the verdicts on its claims."""
+    name, scale, stream, folder = argument.split(":")
+    whole = experiments.experiment(name, Cut(scale, stream=stream))
+    found = reproduce.stored(whole, ROOT / folder)
+    if not found:
+        return f"{whole.title}: not run yet."
+    run = replace(whole, cells=[cell for cell in whole.cells if any(config in found for config in cell.runs)])
+    shown = [paper_tables.table(run, found), paper_tables.verdicts(run, found)]
+    made = f"`onepass reproduce {name} --scale {scale} --stream {stream}`"
+    return "\n".join([*(tables.markdown(part) for part in shown if part is not None), made])
+
+
 def protocol(folder: str) -> str:
     """One line for each reading of the protocol that was tried."""
     heads = ["method", "softmax over", "passes", "losses", "subspace", "accuracy %", "forgetting %", "seeds"]
@@ -222,6 +238,7 @@ KINDS: dict[str, Callable[[str], str]] = {
     "methods": methods,
     "cost": cost,
     "protocol": protocol,
+    "experiment": experiment,
     "bench": bench,
 }
 
