@@ -16,7 +16,6 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from onepass import average
 from onepass.average import Average
 from onepass.checkpoint import write_text
 from onepass.evaluate import accuracy_by_task, look
@@ -35,11 +34,7 @@ class Candidate:
 
     def __init__(self, learner: Learner, decay: float, *, warmup: float = 10, head: bool = False, anew: bool = False):
         modules: list[nn.Module] = [learner.net.head] if head else learner.predictors()
-        self.average, self.warmup, self.learner, self.anew = Average(modules, decay), warmup, learner, anew
-
-    def follow(self, steps: int) -> None:
-        average.WARMUP = self.warmup
-        self.average.follow(steps)
+        self.average, self.learner, self.anew = Average(modules, decay, warmup), learner, anew
 
     def accuracy(self, measure: object, run: Run, tasks: list[TaskData]) -> list[float]:
         with self.average.in_place():
@@ -89,7 +84,7 @@ def measure(config: RunConfig, data_dir: Path) -> dict[str, object]:
         for batch in batches(run.data, task, config.batch):
             learner.observe(batch)
             for candidate in kept.values():
-                candidate.follow(learner.steps)
+                candidate.average.follow(learner.steps)
             if learner.steps % EVERY == 0:
                 looks["last"].append(look(learner, run.data, tasks))
                 for name, candidate in kept.items():

@@ -21,6 +21,7 @@ from onepass.paper.analysis import Analysis
 from onepass.paper.experiments import EXPERIMENTS, experiment
 from onepass.paper.scales import Cut
 from onepass.paper.tables import table, verdicts
+from onepass.pictures import save
 from onepass.reproduce import NAMES
 from onepass.results import Result, RunConfig
 from onepass.runner import run
@@ -67,6 +68,9 @@ def test_misuse_says_what_there_is() -> None:
         experiment("table1", Cut(only=("cifar12",)))
     with pytest.raises(UsageError, match="unknown scale 'huge'"):
         Cut("huge")
+    for cut in (Cut(methods=("er",)), Cut(memory=(500,))):
+        with pytest.raises(UsageError, match="does not cut table4"):
+            experiment("table4", cut)
     with pytest.raises(UsageError, match="nothing is left"):
         experiment("table2", Cut(methods=("er",)))
 
@@ -211,7 +215,7 @@ def test_figure_4_draws_the_dimensions_as_the_learner_took_them(tmp_path: Path) 
     reused = pictures[1]
     assert [(row == 2).sum() for row in reused] == [39] * 5
     assert (reused[2:] > 0).all(), "from the first reuse on, all dimensions are replayed in"
-    figures.save(drawn, tmp_path / "figure4.svg")
+    save(drawn, tmp_path / "figure4.svg")
     assert (tmp_path / "figure4.svg").read_text().startswith("<?xml")
 
 

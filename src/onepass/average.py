@@ -18,16 +18,16 @@ class Average(nn.Module):
     average <- decay average + (1 - decay) last, for weights and batch-norm statistics, decay = min(given, n / (n + 10))
     """
 
-    def __init__(self, modules: Iterable[nn.Module], decay: float) -> None:
+    def __init__(self, modules: Iterable[nn.Module], decay: float, warmup: float = WARMUP) -> None:
         super().__init__()
         self._last = list(modules)  # a plain list: they are saved as part of the learner
         self.copies = nn.ModuleList(copy.deepcopy(module).requires_grad_(False) for module in self._last)
-        self.decay = decay
+        self.decay, self.warmup = decay, warmup
 
     @torch.no_grad()
     def follow(self, steps: int) -> None:
         """Move a little towards the weights after so many steps."""
-        decay = min(self.decay, (steps - 1) / (steps - 1 + WARMUP))
+        decay = min(self.decay, (steps - 1) / (steps - 1 + self.warmup))
         pairs = [(ours, last) for ours, last in self._pairs() if ours.is_floating_point()]
         torch._foreach_lerp_([ours for ours, _ in pairs], [last.detach() for _, last in pairs], 1 - decay)
 

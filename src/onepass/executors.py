@@ -57,7 +57,8 @@ def run_many(
     limit, jobs = jobs, min(jobs or cores(), len(configs))
     # From the whole list, so that stopping and continuing never changes it. The size of a cluster may well change.
     threads = 1 if on and not limit else max(1, cores() // jobs)
-    waiting = [i for i, config in enumerate(configs) if store.load_result(store.folder(out, config), config) is None]
+    stored = [store.load_result(store.folder(out, config), config) for config in configs]
+    waiting = [index for index, result in enumerate(stored) if result is None]
     for index in set(range(len(configs))) - set(waiting):
         report(index, 1, 1)
     for index in {store.key(configs[index]): index for index in waiting}.values():
@@ -74,7 +75,7 @@ def run_many(
         failures = Pool(configs, waiting, everything, report).work(jobs, stop)
     if failures:
         raise RunError("\n".join([f"{len(failures)} of {len(configs)} runs failed:", *failures]))
-    return [run(config, out) for config in configs]
+    return [result or run(config, out) for result, config in zip(stored, configs, strict=True)]
 
 
 def _here(

@@ -80,7 +80,7 @@ def _draw(results: Sequence[Result], found: list[Curve], words: Words, path: Pat
     from matplotlib.figure import Figure
 
     check_one_protocol(results)
-    kind = _kind(path)
+    _kind(path)  # refused before anything is drawn
     crowded = len(found) > CROWD
     outside = crowded or not words.marker  # curves over steps leave no corner free
     size = (8.5 if outside else 7, 5.2 if crowded else 4.2)
@@ -100,7 +100,7 @@ def _draw(results: Sequence[Result], found: list[Curve], words: Words, path: Pat
         axes.set_xticks(range(1, longest + 1))
     axes.set_title(_title(results, found), fontsize="medium", loc="left")
     _furnish(axes, words, outside)
-    _save(figure, kind, path)
+    save(figure, path)
 
 
 def _furnish(axes: Axes, words: Words, outside: bool) -> None:
@@ -150,10 +150,11 @@ def _kind(path: Path) -> str:
     return kind
 
 
-def _save(figure: Figure, kind: str, path: Path) -> None:
+def save(figure: Figure, path: Path) -> None:
+    """PNG, SVG or PDF by the path's suffix, in place at once."""
     import matplotlib
 
-    image = io.BytesIO()
+    kind, image = _kind(path), io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "onepass", "pdf.fonttype": 42}):  # 42: fonts that journals accept
         figure.savefig(image, format=kind, metadata=KINDS[kind])
 

@@ -17,8 +17,6 @@ from onepass.metrics import Summary, summarise
 from onepass.tables import Cell, Table
 
 if TYPE_CHECKING:
-    import rich.table
-
     from onepass.results import Result
 
 
@@ -223,10 +221,6 @@ def comparison(results: Sequence[Result], baseline: str) -> Table:
 
 def markdown(results: Sequence[Result]) -> str:
     return tables.markdown(overview(results))
-
-
-def table(results: Sequence[Result]) -> rich.table.Table:
-    return tables.rich_table(overview(results))
 
 
 def write(

@@ -48,8 +48,8 @@ def reproduce(command: str, words: Sequence[str]) -> None:
     add("--scale", default="paper", help="paper: its protocol; small: slim-resnet18, a fifth; tiny: digits in minutes")
     add("--stream", default="", help=f"in place of the paper's data sets: {', '.join(STREAMS)} or a path")
     add("--only", nargs="+", default=[], metavar="PART", help="these columns, panels or points alone")
-    add("--methods", nargs="+", default=[], metavar="METHOD", help="these rows alone")
-    add("--memory", nargs="+", type=int, default=[], metavar="N", help="these memories alone, as the paper counts them")
+    add("--methods", nargs="+", default=[], metavar="METHOD", help="these rows alone (table1, table2, table5, figure5)")
+    add("--memory", nargs="+", type=int, default=[], metavar="N", help="these memories alone (table1, table2)")
     add("--runs", type=int, default=0, metavar="N", help="runs for each figure (default: the scale's)")
     add("--plan", action="store_true", help="say what there is to do and how long it takes, and stop")
     add_execution(parser)
@@ -91,9 +91,9 @@ def _say_plan(wanted: Experiment, found: Found, values: Any) -> None:
     line = f"{wanted.title}: {len(wanted.runs)} runs, {len(found)} stored, {len(left)} to do"
     if left:
         read(left, values)
-        side = min(values.jobs or cores(), len(left))
+        side = 1 if values.on else min(values.jobs or cores(), len(left))
         time = in_words(seconds(left, found.values(), values.data_dir) / side)
-        line += f"; about {time} and the evaluations, {side} side by side"
+        line += f"; about {time} and the evaluations, " + (f"{side} side by side" if not values.on else "on one core")
     print(f"{line}\n{wanted.note}", file=sys.stderr)
 
 
@@ -101,7 +101,7 @@ def _show(wanted: Experiment, found: Found, values: Any) -> None:
     """The table, the paper's claims and the figure: on the terminal and as files."""
     from rich.console import Console
 
-    from onepass import tables
+    from onepass import pictures, tables
     from onepass.checkpoint import write_text
     from onepass.paper import figures
     from onepass.paper.tables import table, verdicts
@@ -116,7 +116,7 @@ def _show(wanted: Experiment, found: Found, values: Any) -> None:
         figure = figures.draw(wanted, found)
         for suffix in ("png", "svg", "pdf"):
             paths.append(values.out / f"{name}.{suffix}")
-            figures.save(figure, paths[-1])
+            pictures.save(figure, paths[-1])
     if values.json:
         print(json.dumps(_document(wanted, found, shown)))
         return
@@ -147,12 +147,12 @@ def _document(wanted: Experiment, found: Found, shown: Sequence[Any]) -> dict[st
 
 def _cost(values: Any) -> None:
     from onepass import commands
+    from onepass.paper.scales import SCALES, Cut
 
-    if values.only or values.memory or values.runs:
-        raise UsageError("table5 counts FLOPs and bytes of single steps: --only, --memory and --runs do not apply")
-    net = {"paper": "resnet18", "small": "slim-resnet18", "tiny": "small-cnn"}.get(values.scale, values.scale)
-    stream = values.stream or ("digits" if values.scale == "tiny" else "cifar10")
+    if values.only or values.memory or values.runs or values.plan:
+        raise UsageError("table5 trains nothing: --only, --memory, --runs and --plan do not apply; --methods does")
+    cut = Cut(values.scale, values.stream)
+    [(_, stream)] = cut.streams(["cifar10"])
     methods = values.methods or ["er", "er-ace", "obc", "ocm", "pcr", "er-fsl"]
-    words = [*methods, "--stream", stream, "--net", net, *(["--json"] if values.json else [])]
-    if not values.plan:
-        commands.cost("cost", words)
+    net = SCALES[cut.scale].net
+    commands.cost("cost", [*methods, "--stream", stream, "--net", net, *(["--json"] if values.json else [])])

@@ -1,6 +1,6 @@
 """What the paper shows, as lists of runs: which table, row and column each run belongs to, and what is printed there.
 
-How each table is read stands in docs/reproduction.md.
+How each table is read stands in docs/bench.md.
 """
 
 from __future__ import annotations
@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
+
 from onepass import metrics
 from onepass.config import unknown
 from onepass.errors import UsageError
 from onepass.methods import METHODS
+from onepass.net import NETS
 from onepass.paper import printed
 from onepass.paper.scales import SCALES, Cut
 from onepass.results import Result, RunConfig
@@ -20,7 +23,6 @@ from onepass.results import Result, RunConfig
 Printed = tuple[float, float | None]  # a mean and its interval, in per cent
 Measure = Callable[[Result], float | None]
 ANALYSIS = "onepass.paper.analysis:Analysis"
-FEATURES = {"resnet18": 512, "slim-resnet18": 160, "small-cnn": 100}
 MEMORIES = {"cifar10": (100, 200, 500, 1000), "cifar100": (500, 1000, 2000, 5000)}
 MEMORIES["mini-imagenet"] = MEMORIES["cifar100"]
 EFFECTIVE = ("er", "ss-il", "scr", "er-ace", "ocm", "obc", "pcr", "er-lode", "er-cba", "er-fsl")
@@ -116,16 +118,15 @@ def _table2(cut: Cut) -> Experiment:
             "class_order": "fixed",
         },
     }
-    rows = printed()["table2"]["rows"]
+    rows, measures = printed()["table2"]["rows"], {**FINAL, "forgetting": _forgetting}
     cells = [
         Cell(
             f"{METHODS[method].title}, {reading}",
             f"{stream}, {cut.size(memory)}",
             cut.config(method, stream, memory, **dict(changes)),
             (stream, paper, reading),
-            dict(zip(measures, ((value, None) for value in rows[method][paper][str(memory)]), strict=True)),
+            {name: (value, None) for name, value in zip(measures, rows[method][paper][str(memory)], strict=True)},
         )
-        for measures in [("final accuracy", "forgetting")]
         for paper, stream in cut.streams(columns)
         for memory in columns[paper]
         for reading, changes in readings.items()
@@ -133,7 +134,7 @@ def _table2(cut: Cut) -> Experiment:
         if cut.wants(method, memory)
     ]
     title = "Table 2: final accuracy and forgetting in CBA's setting, %"
-    return Experiment("table2", title, {**FINAL, "forgetting": _forgetting}, cells, _in_place(cut, columns))
+    return Experiment("table2", title, measures, cells, _in_place(cut, columns))
 
 
 def _table3(cut: Cut) -> Experiment:
@@ -155,7 +156,9 @@ def _table4(cut: Cut) -> Experiment:
     """Sizes keep their share of the features; where the paper's 51 fills its space with ten tasks, ours is d / T."""
     stream = cut.streams(["cifar100"])[0][1]
     whole = cut.config("er-fsl", stream, 1000)
-    features, tasks = FEATURES[whole[0].net], whole[0].tasks
+    with torch.device("meta"):  # only to ask the network how many features it has
+        _, features = NETS[whole[0].net](3)
+    tasks = whole[0].tasks
     sizes: dict[int, list[str]] = {}
     for size in printed()["table4"]["columns"]:
         ours = features // tasks if size == "51" else max(1, round(int(size) * features / 512))
@@ -239,8 +242,15 @@ EXPERIMENTS: dict[str, Callable[[Cut], Experiment]] = {
 }
 
 
+BY_METHOD = ("table1", "table2", "figure5")
+BY_MEMORY = ("table1", "table2")
+
+
 def experiment(name: str, cut: Cut) -> Experiment:
     """A table or figure of the paper, cut down as asked."""
+    for flag, given, cuts in (("methods", cut.methods, BY_METHOD), ("memory", cut.memory, BY_MEMORY)):
+        if given and name not in cuts:
+            raise UsageError(f"--{flag} does not cut {name}, only {', '.join(cuts)}; --only cuts each of them")
     whole = EXPERIMENTS[name](cut)
     known = list(dict.fromkeys(tag for cell in whole.cells for tag in cell.tags))
     for word in cut.only:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onepass import metrics
@@ -20,11 +19,9 @@ RED, BLUE = "#c0392b", "#2166ac"
 
 def draw(experiment: Experiment, found: Found) -> Figure:
     """A figure of the paper with our results in it."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(dpi=150, layout="constrained")
-    FigureCanvasAgg(figure)
     FIGURES[experiment.name](figure, experiment, found)
     figure.suptitle(f"{experiment.title}\n{experiment.note}", fontsize="small", x=0.01, ha="left")
     return figure
@@ -148,10 +145,3 @@ FIGURES: dict[str, Callable[[Figure, Experiment, Found], None]] = {
     "figure5": _figure5,
     "figure6": _figure6,
 }
-
-
-def save(figure: Figure, path: Path) -> None:
-    """PNG, SVG or PDF by the path's suffix, in place at once."""
-    from onepass.checkpoint import atomic
-
-    atomic(path, lambda temporary: figure.savefig(temporary, format=path.suffix[1:]))
