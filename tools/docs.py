@@ -195,6 +195,25 @@ def bench(path: str) -> str:
     return "\n".join([*lines, "", "`python benchmarks/bench.py side|orchestration|reading`."])
 
 
+def tries(folder: str) -> str:
+    """Each group of runs by the line that makes it: for looking into something."""
+    found: dict[str, list[Result]] = {}
+    for result in stored(folder):
+        found.setdefault(key(result.config), []).append(result)
+    rows = ["| runs | accuracy % | n |", "|---|---:|---:|"]
+    for group in found.values():
+        [measures] = report.summary(group).values()
+        defaults = type(group[0].config.learner_config)().to_json()
+        changed = [
+            f"--{name} {value:g}" if isinstance(value, float) else f"--{name} {value}"
+            for name, value in group[0].config.learner_config.to_json().items()
+            if value != defaults[name] and name != "memory"
+        ]
+        line = " ".join([command(group[0]), *changed])
+        rows.append(f"| `{line}` | {report.cell(measures['final_accuracy'])} | {len(group)} |")
+    return "\n".join(rows)
+
+
 def experiment(argument: str) -> str:
     """NAME:SCALE:STREAM:FOLDER: a table of the paper with what is stored, and the verdicts on its claims."""
     name, scale, stream, folder = argument.split(":")
@@ -239,6 +258,7 @@ KINDS: dict[str, Callable[[str], str]] = {
     "cost": cost,
     "protocol": protocol,
     "experiment": experiment,
+    "tries": tries,
     "bench": bench,
 }
 
