@@ -12,8 +12,9 @@ from onepass.config import LearnerConfig, option
 from onepass.data.catalog import STREAMS
 from onepass.errors import UsageError
 from onepass.methods import METHODS, method_class
-from onepass.presets import PRESETS, Range, Space, default_space, parse_search, read_preset, write_preset
+from onepass.presets import PRESETS, read_preset, write_preset
 from onepass.results import Result, RunConfig
+from onepass.space import Range, Space, default_space, parse_search
 from onepass.store import key
 
 

@@ -20,10 +20,11 @@ from onepass import runner, store
 from onepass.data import digits
 from onepass.errors import RunError, UsageError
 from onepass.metrics import average_accuracies
-from onepass.presets import Range, Space, read_preset
+from onepass.presets import read_preset
 from onepass.progress import Display
 from onepass.results import Result, RunConfig
 from onepass.search import Behind, Search, Tuning, Watch
+from onepass.space import Range, Space
 from onepass.tune import tune
 
 LR: Space = {"lr": Range(0.02, 0.5, log=True)}

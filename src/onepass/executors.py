@@ -60,7 +60,7 @@ def run_many(
     stored = [store.load_result(store.folder(out, config), config) for config in configs]
     waiting = [index for index, result in enumerate(stored) if result is None]
     for index in set(range(len(configs))) - set(waiting):
-        report(index, 1, 1)
+        report(index, 0, 0)  # there was nothing to do
     for index in {store.key(configs[index]): index for index in waiting}.values():
         # What cannot be built is refused before anything is trained. The nodes of a cluster have devices of their own.
         Run(configs[index], "cpu" if on else device, data_dir)

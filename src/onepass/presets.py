@@ -1,4 +1,4 @@
-"""What settings are when nothing else is said: by data set, from a file of chosen ones; and where they are searched.
+"""What settings are when nothing else is said: by data set, or from a file of chosen ones.
 
 A method's own defaults are those for CIFAR-10. Where each number comes from stands on the method's page.
 """
@@ -7,13 +7,9 @@ from __future__ import annotations
 
 import json
 import sys
-import typing
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from onepass.config import LearnerConfig, choices, plain, unknown
 from onepass.errors import UsageError
 
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
@@ -69,85 +65,3 @@ def read_preset(path: Path, method: str, stream: str) -> dict[str, Any]:
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
     return settings
-
-
-CONDITIONS = ("memory", "replay", "scope")  # what a comparison holds equal; searched only if named
-
-
-@dataclass(frozen=True)
-class Range:
-    """Numbers from low to high, drawn evenly or by their logarithm; whole ones if its ends are."""
-
-    low: float
-    high: float
-    log: bool = False
-
-    def __contains__(self, value: object) -> bool:
-        return isinstance(value, int | float) and self.low <= value <= self.high
-
-
-Space = dict[str, Range | tuple[Any, ...]]  # of each setting that is searched, a range or its choices
-
-
-def own_range(config: LearnerConfig, name: str) -> Range | tuple[Any, ...] | None:
-    """Where a setting is searched if nothing else is said; None where its default suggests no range."""
-    [limits] = [entry.metadata for entry in fields(config) if entry.name == name]
-    low, high, value, kind = limits["low"], limits["high"], getattr(config, name), _kind(config, name)
-    if choices(kind) or isinstance(value, bool):
-        return choices(kind) or (False, True)
-    if isinstance(value, float) and low is not None and high is not None:
-        return Range(float(low), float(high))
-    if not isinstance(value, int | float) or value <= 0:
-        return None
-    bottom, top = (max(1, value // 4), value * 4) if isinstance(value, int) else (value / 10, value * 10)
-    return Range(bottom if low is None else max(bottom, low), top if high is None else min(top, high), log=True)
-
-
-def default_space(config: LearnerConfig, fixed: Collection[str] = ()) -> Space:
-    """The learning rate and the method's own settings, but for those that were given a value."""
-    names = [entry.name for entry in fields(config) if entry.name not in (*CONDITIONS, *fixed)]
-    return {name: part for name in names if (part := own_range(config, name)) is not None}
-
-
-def parse_search(words: Sequence[str], config: LearnerConfig, fixed: Collection[str] = ()) -> Space:
-    """Exactly the settings that are named: NAME, NAME=LOW:HIGH, NAME=LOW:HIGH:log or NAME=A,B,C."""
-    known = [entry.name for entry in fields(config)]
-    space: Space = {}
-    for word in words:
-        name = word.partition("=")[0].replace("-", "_")
-        if name not in known:
-            raise unknown("setting", name, known, "its settings")
-        if name in fixed or name in space:
-            raise UsageError(f"--search {word}: {name} is given twice; give it a value or one range")
-        space[name] = _parse(word, name, config)
-    return space
-
-
-def _parse(word: str, name: str, config: LearnerConfig) -> Range | tuple[Any, ...]:
-    kind, text = plain(_kind(config, name)), word.partition("=")[2]
-    numbers, ranged, log = kind in (int, float), ":" in text, text.endswith(":log")
-    wrong = f"--search {word}: allowed are {name}=A,B,C with values that differ"
-    if numbers:
-        wrong += f", {name}=LOW:HIGH, and {name}=LOW:HIGH:log with LOW above 0"
-    if "=" not in word:
-        if (own := own_range(config, name)) is None:
-            raise UsageError(f"{wrong}; its default {getattr(config, name)} suggests no range")
-        return own
-    try:
-        parts = text.removesuffix(":log").split(":") if ranged else text.split(",")
-        values = [{"true": True, "false": False}[part] if kind is bool else kind(part) for part in parts]
-    except (ValueError, KeyError):
-        raise UsageError(wrong) from None
-    for value in values:
-        type(config).from_json({**config.to_json(), name: value})  # refuses what the setting cannot be
-    if len(values) < 2 or len(set(values)) < len(values):
-        raise UsageError(f"{wrong}; to fix it: --{name.replace('_', '-')} VALUE")
-    if not ranged:
-        return tuple(values)
-    if not numbers or len(values) > 2 or values[0] > values[1] or (log and values[0] <= 0):
-        raise UsageError(wrong)
-    return Range(values[0], values[1], log)
-
-
-def _kind(config: LearnerConfig, name: str) -> Any:
-    return typing.get_type_hints(type(config))[name]

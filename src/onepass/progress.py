@@ -64,7 +64,7 @@ class Display:
         return self.interrupted
 
     def report(self, index: int, done: int, total: int) -> None:
-        """Run `index` has done so many of its steps."""
+        """Run `index` has done so many of its steps; 0 of 0 if it was stored already."""
         with self.lock:
             if done < total:
                 if index not in self.rows:
@@ -75,5 +75,5 @@ class Display:
                 if index in self.rows:
                     self.progress.remove_task(self.rows.pop(index))
                 self.progress.update(self.all, completed=len(self.finished))
-                if not self.console.is_terminal and total > 1:  # what was stored already is no news
+                if not self.console.is_terminal and total:  # what was stored already is no news
                     self.console.print(f"{self.names[index]}: done ({len(self.finished)} of {len(self.names)})")

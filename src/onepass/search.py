@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from onepass.errors import Diverged, RunError, UsageError
 from onepass.metrics import average_accuracies, mean, summarise
-from onepass.presets import Range, Space
 from onepass.seeds import child_seed
+from onepass.space import Range, Space
 
 if TYPE_CHECKING:
     import optuna

@@ -15,8 +15,9 @@ from onepass.errors import RunError, UsageError
 from onepass.flags import Parser, add_bad_images, add_settings, add_stream
 from onepass.methods import METHODS, canonical, method_class
 from onepass.metrics import Summary
-from onepass.presets import default_space, parse_search, write_preset
+from onepass.presets import write_preset
 from onepass.search import Record, Search, Tuning
+from onepass.space import default_space, parse_search
 
 ABOUT = """Choose a method's settings by its accuracy on a tenth of the training images, held back; the test images
 are never looked at. The first trial is the defaults. Every trial is stored; the same command continues."""
