@@ -273,6 +273,17 @@ def test_a_frozen_copy_stays_in_evaluation_mode_whatever_its_owner_does() -> Non
     assert frozen.eval() is frozen
 
 
+def test_a_frozen_copy_by_batch_normalises_as_in_training_and_keeps_its_statistics() -> None:
+    net = normed_net(5, 3)
+    net(pictures(seed=1))
+    owner = nn.ModuleDict({"net": net, "frozen": Frozen(net, by_batch=True)})
+    expected, before = copy.deepcopy(net).train()(pictures()), copied(owner["frozen"])
+    for mode in (True, False):
+        owner.train(mode)
+        assert torch.equal(owner["frozen"](pictures()), expected)
+        assert_same_bits(copied(owner["frozen"]), before)
+
+
 def test_what_a_frozen_copy_returns_has_no_graph_even_if_its_input_has() -> None:
     images = pictures().requires_grad_()
     assert not Frozen(normed_net(5, 3))(images).requires_grad

@@ -15,10 +15,14 @@ from onepass.errors import Diverged
 M = TypeVar("M", bound=nn.Module)
 
 
+def batchnorm_layers(net: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
+    return [layer for layer in net.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
+
+
 @contextmanager
 def frozen_batchnorm(net: nn.Module) -> Iterator[None]:
     """Train-mode passes normalise by their own batch, as in training, but leave the running statistics alone."""
-    layers = [m for m in net.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
+    layers = [layer for layer in batchnorm_layers(net) if layer.track_running_stats]
     for layer in layers:
         layer.track_running_stats = False
     try:
@@ -74,11 +78,16 @@ def union_mean(terms: Sequence[tuple[Tensor, int]]) -> Tensor:
 
 
 class Frozen(nn.Module, Generic[M]):
-    """A copy of a module: part of the state from the first step on, never trained, always in evaluation mode."""
+    """A copy of a module: part of the state from the first step on, never trained.
 
-    def __init__(self, module: M) -> None:
+    Its batch-norm uses the statistics it was copied with or, `by_batch`, those of the batch that passes.
+    """
+
+    def __init__(self, module: M, *, by_batch: bool = False) -> None:
         super().__init__()
-        self.module = copy.deepcopy(module).requires_grad_(False).eval()
+        self.module = copy.deepcopy(module).requires_grad_(False).train(by_batch)
+        for layer in batchnorm_layers(self.module):
+            layer.track_running_stats = False  # in train mode: leave them alone
 
     def follow(self, module: M) -> None:
         """Become what the module is now."""

@@ -383,7 +383,7 @@ def test_replayed_samples_of_one_class_are_positives_of_each_other_under_the_sam
 
 
 @pytest.mark.usefixtures("known_view")
-def test_the_frozen_copy_is_evaluated_and_new_and_replayed_images_share_a_pass() -> None:
+def test_new_and_replayed_images_share_a_pass() -> None:
     learner = in_second_task(normed_net(D, C))
     assert not torch.equal(learner.previous.module.body[2].running_mean, torch.zeros(D))
     batch, replay = some_batch(2, NEW, seed=3), some_batch(2, OLD, seed=4)
@@ -461,6 +461,19 @@ def test_a_step_is_a_hand_written_gradient_step() -> None:
 # The frozen copies.
 
 
+def test_the_copy_normalises_by_the_batch_that_passes_as_the_network_does() -> None:
+    """By its running statistics its logits would be far from the network's before a single step, and the squared
+    distance to them large enough to drive the network apart."""
+    learner = in_second_task(normed_net(D, C))
+    learner.end_task()
+    x = some_images(4, seed=7) / 255
+    for mode in (True, False):
+        learner.train(mode)
+        assert torch.equal(learner.previous(x), copy.deepcopy(learner.net).train()(x))
+        assert torch.equal(learner.previous.module.features(x), copy.deepcopy(learner.net).train().features(x))
+    assert not torch.allclose(learner.previous(x), copy.deepcopy(learner.net).eval()(x), atol=1e-2)
+
+
 def test_the_copies_follow_at_the_end_of_a_task_and_stay_inside_it() -> None:
     """[b]"""
     learner = in_first_task(normed_net(D, C), lr=0.05)
@@ -470,7 +483,6 @@ def test_the_copies_follow_at_the_end_of_a_task_and_stay_inside_it() -> None:
             learner.observe(some_batch(3, task.classes, seed))
             assert_same_bits(copied(learner.previous.module), start[0])
             assert_same_bits(copied(learner.previous_project.module), start[1])
-            assert not learner.previous.module.training
             frozen = (*learner.previous.parameters(), *learner.previous_project.parameters())
             assert all(p.grad is None and not p.requires_grad for p in frozen)
         assert not torch.equal(learner.net.body[1].weight, start[0]["body.1.weight"])

@@ -62,7 +62,7 @@ class OCM(Learner):
             raise UsageError(f"images of {height}x{width}: ocm turns them and halves of them: needed is an even square")
         features = self.net.head.in_features
         self.project = linear(features, 128 if features > 128 else max(1, features // 2), self.rng)
-        self.previous, self.previous_project = Frozen(self.net), Frozen(self.project)
+        self.previous, self.previous_project = Frozen(self.net, by_batch=True), Frozen(self.project)
 
     def trainable(self) -> Iterator[nn.Parameter]:
         return chain(self.net.parameters(), self.project.parameters())
