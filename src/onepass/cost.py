@@ -23,7 +23,8 @@ STEPS = 5  # a multiple of every period of the methods here
 BATCH = 10
 NOTES = {
     "obc": "the paper counts the second memory batch as training; it is only passed forward, and one layer is trained",
-    "ocm": "the paper's 16 leaves out the passes through the copy of the network (170 images) and the labelled views",
+    "ocm": "the paper's 16 leaves out the passes through the copy of the network (170 images) and the labelled views; "
+    "its memory of 2 leaves out Adam's two numbers for each weight",
 }
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onepass.errors import Diverged
@@ -68,6 +69,15 @@ def together(*stepped: nn.Module | torch.optim.Optimizer) -> Iterator[None]:
         for part, state in zip(stepped, before, strict=True):
             part.load_state_dict(state)
         raise
+
+
+def pad_state(optimizer: torch.optim.Optimizer) -> None:
+    """After parameters have grown: what an optimizer like Adam keeps of them grows too, by zeros."""
+    for p, state in optimizer.state.items():
+        for name, value in state.items():
+            if torch.is_tensor(value) and value.dim() == p.dim():
+                missing = [part for new, old in zip(p.shape, value.shape, strict=True) for part in (new - old, 0)]
+                state[name] = F.pad(value, missing[::-1])
 
 
 def union_mean(terms: Sequence[tuple[Tensor, int]]) -> Tensor:

@@ -17,6 +17,7 @@ from onepass.average import Average
 from onepass.batch import Batch, Task, check_images
 from onepass.config import LearnerConfig, ReplayConfig
 from onepass.errors import Diverged, UsageError
+from onepass.functional import pad_state
 from onepass.memory import Memory
 from onepass.net import Net
 from onepass.seeds import generator
@@ -63,7 +64,7 @@ class Learner(nn.Module):
         for name in ("columns", "position", "old", "new"):
             self.register_buffer(name, torch.empty(0, dtype=torch.int64), persistent=False)
         self.setup()
-        self.optimizer = torch.optim.SGD(self.trainable(), lr=config.lr)
+        self.optimizer = self.descent()
         self.average = None if config.average is None else Average(self.predictors(), config.average)
 
     # The four verbs.
@@ -139,6 +140,10 @@ class Learner(nn.Module):
     def trainable(self) -> Iterator[nn.Parameter]:
         """What the optimizer steps."""
         return self.net.parameters()
+
+    def descent(self) -> torch.optim.Optimizer:
+        """How it is stepped: by plain SGD, as the paper's methods are."""
+        return torch.optim.SGD(self.trainable(), lr=self.config.lr)
 
     def retrieve(self, batch: Batch) -> Batch:
         """Which stored samples to replay beside this batch; may be none."""
@@ -267,6 +272,8 @@ class Learner(nn.Module):
         if n_classes < self.problem.n_classes:
             raise UsageError(f"grow({n_classes}): the learner has {self.problem.n_classes} classes and cannot lose any")
         self.widen(n_classes)
+        for _, optimizer in self.optimizers():
+            pad_state(optimizer)
         if self.average is not None:
             self.average.grow()
         self.problem = replace(self.problem, n_classes=n_classes)

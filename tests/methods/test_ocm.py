@@ -450,12 +450,25 @@ def test_new_samples_reach_the_head_through_the_memory_alone() -> None:
 @pytest.mark.usefixtures("known_view")
 def test_a_step_is_a_hand_written_gradient_step() -> None:
     # replays all it has, so what it replays is known; the twin stays as the learner was
-    learner, twin = (in_second_task(lr=0.02, replay=50) for _ in range(2))
+    learner, twin = (in_second_task(optimizer="sgd", lr=0.02, replay=50) for _ in range(2))
     replay, batch = twin.memory.read(torch.arange(6)), some_batch(1, NEW, seed=3)
     candidates = later_losses(twin, twin.net, batch, replay)
     moved = descended(parameters(twin), candidates[nearest(learner.observe(batch), candidates)], 0.02)
     assert_close(cloned(parameters(learner)), moved, rtol=1e-3, atol=1e-4)
     assert torch.equal(learner.memory.field("x")[6:7], batch.x)
+
+
+@pytest.mark.usefixtures("known_view")
+def test_by_default_a_step_is_one_of_adam_with_the_authors_numbers() -> None:
+    """The first: m = (1 - b1) g and v = (1 - b2) g^2, both corrected to g and g^2; g holds 0.0001 of the weights."""
+    learner = in_first_task()
+    batch, before, state = some_batch(3, OLD, seed=3), cloned(parameters(learner)), learner.rng.get_state()
+    found = slopes(learner, learner.loss(batch, no_replay(learner)))
+    learner.rng.set_state(state)
+    learner.observe(batch)
+    for name, value in parameters(learner).items():
+        g = found[name] + 1e-4 * before[name]
+        torch.testing.assert_close(value, before[name] - 0.001 * g / (g.abs() + 1e-8), rtol=1e-4, atol=1e-6)
 
 
 # The frozen copies.

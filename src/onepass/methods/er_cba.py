@@ -107,7 +107,3 @@ class ERCBA(ER):
         first, last = (layer for layer in self.adaptor if isinstance(layer, nn.Linear))
         widen(first, self.rng, columns=[known] * (n_classes - known))
         widen(last, self.rng, outputs=n_classes)
-        for p, state in self.outer.state.items():  # Adam has met nothing of the new ones
-            for name in ("exp_avg", "exp_avg_sq"):
-                missing = [part for new, old in zip(p.shape, state[name].shape, strict=True) for part in (new - old, 0)]
-                state[name] = F.pad(state[name], missing[::-1])
