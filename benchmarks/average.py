@@ -20,6 +20,7 @@ from onepass.average import Average
 from onepass.checkpoint import write_text
 from onepass.evaluate import accuracy_by_task, look
 from onepass.learner import Learner
+from onepass.metrics import mean
 from onepass.results import RunConfig
 from onepass.runner import Run, host_facts
 from onepass.stream import TaskData, batches
@@ -76,7 +77,6 @@ def candidates(learner: Learner) -> dict[str, Candidate]:
 def measure(config: RunConfig, data_dir: Path) -> dict[str, object]:
     run = Run(config, data_dir=data_dir)
     learner, kept = run.learner, candidates(run.learner)
-    ends: dict[str, list[list[float]]] = {name: [] for name in ["last", *kept]}
     looks: dict[str, list[list[float]]] = {name: [] for name in ["last", *kept]}
     for task in run.tasks:
         tasks = run.tasks[: task.info.index + 1]
@@ -91,12 +91,12 @@ def measure(config: RunConfig, data_dir: Path) -> dict[str, object]:
                     if name in ("decay 0.99", "decay 0.997"):
                         looks[name].append(candidate.accuracy(look, run, tasks))
         learner.end_task()
-        ends["last"].append(accuracy_by_task(learner, run.data, tasks))
-        for name, candidate in kept.items():
-            ends[name].append(candidate.accuracy(accuracy_by_task, run, tasks))
+    ends = {"last": accuracy_by_task(learner, run.data, run.tasks)}
+    for name, candidate in kept.items():
+        ends[name] = candidate.accuracy(accuracy_by_task, run, run.tasks)
     return {
         "config": config.to_json(),
-        "accuracy_matrix": ends,
+        "accuracy": ends,
         "anytime": {name: values for name, values in looks.items() if values},
         "host": host_facts("cpu"),
     }
@@ -126,9 +126,8 @@ def main() -> int:
     path = values.out / f"{config.stream_label}-{config.method}-{config.seed}.json"
     if not path.exists():
         write_text(path, json.dumps(measure(config, values.data_dir), indent=1) + "\n")
-    found = json.loads(path.read_text())["accuracy_matrix"]
-    for name, matrix in found.items():
-        print(f"{100 * sum(matrix[-1]) / len(matrix[-1]):5.1f}  {name}")
+    for name, row in json.loads(path.read_text())["accuracy"].items():
+        print(f"{100 * mean(row):5.1f}  {name}")
     return 0
 
 
