@@ -20,6 +20,7 @@ from onepass.executors import run_many
 from onepass.results import RunConfig
 
 DECAY = 0.99
+RUNS = 3
 CHANGES: dict[str, Mapping[str, Any]] = {
     "ER-FSL with the average": {},
     "one joint forward pass": {"forward": "joint"},
@@ -49,7 +50,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stream")
     parser.add_argument("--only", nargs="+", choices=CHANGES, default=list(CHANGES))
-    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--runs", type=int, default=RUNS)
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     values = parser.parse_args()

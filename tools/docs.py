@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import beyond
 from onepass import report, reproduce, tables
 from onepass.methods import METHODS
 from onepass.paper import experiments, printed
@@ -23,6 +24,7 @@ from onepass.results import Result, RunConfig
 from onepass.store import key, load_all
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "benchmarks"))  # stored runs of learners that live there
 STANDINS = {  # what was measured on stand-ins carries their name
     "cifar10": "CIFAR-10, binary version",
     "mini-imagenet": "Tiny ImageNet, 84x84, in MiniImageNet's pickles",
@@ -260,6 +262,9 @@ KINDS: dict[str, Callable[[str], str]] = {
     "experiment": experiment,
     "tries": tries,
     "bench": bench,
+    "averages": lambda folder: beyond.averages(ROOT / folder),
+    "average": lambda folder: beyond.last_and_average(stored(folder)),
+    "changes": lambda folder: beyond.changes(stored(folder)),
 }
 
 
