@@ -16,18 +16,18 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from candidates import estimate
 from onepass.average import Average
 from onepass.checkpoint import write_text
-from onepass.evaluate import accuracy_by_task, look
+from onepass.evaluate import accuracy_by_task
+from onepass.functional import batchnorm_layers
 from onepass.learner import Learner
 from onepass.metrics import mean
 from onepass.results import RunConfig
 from onepass.runner import Run, host_facts
-from onepass.stream import TaskData, batches
-from onepass.views import decode
+from onepass.stream import batches
 
-DECAYS = (0.9, 0.95, 0.98, 0.99, 0.995, 0.997, 0.999)
-EVERY = 50
+DECAYS = (0.9, 0.95, 0.98, 0.99, 0.999)
 
 
 class Candidate:
@@ -37,32 +37,20 @@ class Candidate:
         modules: list[nn.Module] = [learner.net.head] if head else learner.predictors()
         self.average, self.learner, self.anew = Average(modules, decay, warmup), learner, anew
 
-    def accuracy(self, measure: object, run: Run, tasks: list[TaskData]) -> list[float]:
+    def accuracy(self, run: Run) -> list[float]:
         with self.average.in_place():
             if not self.anew:
-                return measure(self.learner, run.data, tasks)  # type: ignore[operator]
+                return accuracy_by_task(self.learner, run.data, run.tasks)
             kept = [value.clone() for value in self.learner.net.buffers()]
-            estimate(self.learner)
+            momenta = [layer.momentum for layer in batchnorm_layers(self.learner.net)]
+            estimate(self.learner.net, self.learner.memory, self.learner.chunk)
             try:
-                return measure(self.learner, run.data, tasks)  # type: ignore[operator]
+                return accuracy_by_task(self.learner, run.data, run.tasks)
             finally:
                 for value, before in zip(self.learner.net.buffers(), kept, strict=True):
                     value.copy_(before)
-
-
-@torch.no_grad()
-def estimate(learner: Learner) -> None:
-    """Batch-norm statistics of the memory's images under the weights as they are."""
-    layers = [layer for layer in learner.net.modules() if isinstance(layer, nn.BatchNorm2d)]
-    momenta = [layer.momentum for layer in layers]
-    for layer in layers:
-        layer.reset_running_stats()
-        layer.momentum = None  # the plain mean over all passes
-    learner.net.train()
-    for slots in torch.arange(len(learner.memory)).split(100):
-        learner.net.features(decode(learner.memory.read(slots).x))
-    for layer, momentum in zip(layers, momenta, strict=True):
-        layer.momentum = momentum
+                for layer, momentum in zip(batchnorm_layers(self.learner.net), momenta, strict=True):
+                    layer.momentum = momentum
 
 
 def candidates(learner: Learner) -> dict[str, Candidate]:
@@ -70,34 +58,27 @@ def candidates(learner: Learner) -> dict[str, Candidate]:
     found["decay 0.99, no warm-up"] = Candidate(learner, 0.99, warmup=1e-9)
     found["decay 0.99, warm-up 100"] = Candidate(learner, 0.99, warmup=100)
     found["decay 0.99, head alone"] = Candidate(learner, 0.99, head=True)
-    found["decay 0.99, statistics anew"] = Candidate(learner, 0.99, anew=True)
+    for decay in (0, 0.95, 0.98, 0.99):  # 0: the last weights
+        found[f"decay {decay:g}, statistics anew"] = Candidate(learner, decay, anew=True)
     return found
 
 
 def measure(config: RunConfig, data_dir: Path) -> dict[str, object]:
     run = Run(config, data_dir=data_dir)
     learner, kept = run.learner, candidates(run.learner)
-    looks: dict[str, list[list[float]]] = {name: [] for name in ["last", *kept]}
     for task in run.tasks:
-        tasks = run.tasks[: task.info.index + 1]
         learner.begin_task(task.info)
         for batch in batches(run.data, task, config.batch):
             learner.observe(batch)
             for candidate in kept.values():
                 candidate.average.follow(learner.steps)
-            if learner.steps % EVERY == 0:
-                looks["last"].append(look(learner, run.data, tasks))
-                for name, candidate in kept.items():
-                    if name in ("decay 0.99", "decay 0.997"):
-                        looks[name].append(candidate.accuracy(look, run, tasks))
         learner.end_task()
     ends = {"last": accuracy_by_task(learner, run.data, run.tasks)}
     for name, candidate in kept.items():
-        ends[name] = candidate.accuracy(accuracy_by_task, run, run.tasks)
+        ends[name] = candidate.accuracy(run)
     return {
         "config": config.to_json(),
         "accuracy": ends,
-        "anytime": {name: values for name, values in looks.items() if values},
         "host": host_facts("cpu"),
     }
 

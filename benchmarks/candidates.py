@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from onepass.batch import Batch
 from onepass.config import option
+from onepass.functional import batchnorm_layers
 from onepass.losses import unit
+from onepass.memory import Memory
 from onepass.methods.er_fsl import ERFSL, ERFSLConfig, Space
 from onepass.views import decode
+
+
+@torch.no_grad()
+def estimate(net: nn.Module, memory: Memory, chunk: int) -> None:
+    """Give batch-norm the statistics of the memory's images under the weights as they are; leave it evaluating."""
+    layers = batchnorm_layers(net)
+    for layer in layers:
+        layer.reset_running_stats()
+        layer.momentum = None  # the plain mean over all passes
+    net.train()
+    for slots in torch.arange(len(memory)).split(chunk):
+        net.features(decode(memory.read(slots).x))
+    net.eval()
 
 
 @dataclass(frozen=True)
@@ -25,6 +42,7 @@ class CandidateConfig(ERFSLConfig):
     follow: bool = option(False, "gamma follows the share of old classes, where that is larger")
     cosine: float = option(0.0, "scores are cosines times this; 0: inner products", low=0)
     teach: float = option(0.0, "weight of the distillation from the average, on replayed images", low=0)
+    anew: bool = option(False, "to predict, estimate batch-norm statistics from the memory")
     softening: float = option(2.0, "temperature of that distillation", low=0.01)
 
 
@@ -99,6 +117,13 @@ class Candidate(ERFSL):
             + gamma * self.cross_entropy(logits, y_old)
             + self.config.teach * distance
         )
+
+    def scorer(self) -> Callable[[Tensor], Tensor]:
+        if not self.config.anew:
+            return super().scorer()
+        net = copy.deepcopy(self.net)
+        estimate(net, self.memory, self.chunk)
+        return lambda x: self.logits(net.features(x), self.config.test_in)
 
     def teacher(self, replay: Batch) -> Tensor:
         """What the average says of the replayed images themselves: ten more images forward."""
