@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from onepass import metrics, report
@@ -13,6 +13,10 @@ from onepass.store import key
 from onepass.tables import figure
 
 TITLES = {"cifar10": "CIFAR-10", "cifar100": "100 classes of Tiny ImageNet"}  # the latter in CIFAR-100's layout
+BOLD = (
+    "In brackets the number of seeds. Bold: real by a paired t test over seeds, Holm-adjusted in its column (p < 0.05)."
+)
+NOT_RUN = Difference(None, None, None, 0)
 Seeds = dict[int, float]
 
 
@@ -46,60 +50,44 @@ def averages(folder: Path) -> str:
         *(report.cell(metrics.summarise(list(column["last"].values()))) for column in found.values()),
     ]
     differences = [against(column, "last") for column in found.values()]
-    names = [name for name in next(iter(found.values())) if name != "last"]
-    body = [[name, *(signed(column[name]) for column in differences)] for name in names]
+    names = list(dict.fromkeys(name for column in differences for name in column))
+    body = [[name, *(signed(column.get(name, NOT_RUN)) for column in differences)] for name in names]
     return "\n".join([rows(heads, [last, *body]), "", f"Points above the last weights of the same runs. {BOLD}"])
 
 
 def last_and_average(results: Sequence[Result]) -> str:
     """Each method by its last weights and by their average: at the end, on the way, and at its worst."""
-    groups = {
-        name: [one for one in group if one.accuracy_matrix_average] for name, group in report.by_method(results).items()
-    }
-    groups = {name: group for name, group in groups.items() if group}
+    groups = report.by_method([one for one in results if one.accuracy_matrix_average and one.anytime])
     if not groups:
         return "Not run yet."
-    found = {name: _pairs(group) for name, group in groups.items()}
-    finals = [paired(*pairs["final"]) for pairs in found.values()]
+    # For each method, each side (last weights, average) and each measure (final, anytime, worst case) a value a run.
+    sides = {
+        name: [list(zip(*map(side, group), strict=True)) for side in (_last, _average)]
+        for name, group in groups.items()
+    }
+    finals = [paired(average[0], last[0]) for last, average in sides.values()]
     adjusted = holm([difference.p for difference in finals])
     body = []
-    for (name, pairs), final, p in zip(found.items(), finals, adjusted, strict=True):
-        last, average = (report.cell(metrics.summarise(values)) for values in pairs["final"])
-        cells = [report.title(name), last, average, signed(Difference(final.mean, final.interval, p, final.n))]
-        for measure in ("anytime", "worst"):
-            cells += [f"{100 * metrics.mean(values):.1f}" if values else "n/a" for values in pairs[measure]]
-        body.append([*cells, str(final.n)])
-    heads = [
-        "row",
-        "last weights",
-        "average",
-        "difference",
-        "anytime, last",
-        "average",
-        "worst case, last",
-        "average",
-        "n",
-    ]
+    for (name, (last, average)), final, p in zip(sides.items(), finals, adjusted, strict=True):
+        cells = [report.cell(metrics.summarise(values[0])) for values in (last, average)]
+        cells.append(signed(Difference(final.mean, final.interval, p, final.n)))
+        for place in (1, 2):
+            cells += [f"{100 * metrics.mean(values[place]):.1f}" for values in (last, average)]
+        body.append([report.title(name), *cells])
+    heads = ["row", "last weights", "average", "difference", "anytime, last", "average", "worst case, last", "average"]
     return "\n".join([rows(heads, body), "", BOLD])
 
 
-def _pairs(group: Sequence[Result]) -> Mapping[str, tuple[list[float], list[float]]]:
-    """By the last weights and by the average, a value for each run."""
-    final = [[metrics.final_accuracy(matrix) for matrix in matrices] for matrices in _matrices(group)]
-    looks = [
-        [[point[name] for point in result.anytime] for result in group if result.anytime]
-        for name in ("accuracy", "accuracy_average")
-    ]
-    anytime = [[metrics.average_anytime(points) for points in side] for side in looks]
-    worst = [
-        [metrics.worst_case(points, matrix) for points, matrix in zip(side, matrices, strict=False)]
-        for side, matrices in zip(looks, _matrices(group), strict=True)
-    ]
-    return {name: (side[0], side[1]) for name, side in (("final", final), ("anytime", anytime), ("worst", worst))}
+def _last(result: Result) -> tuple[float, float, float]:
+    return _measures(result.accuracy_matrix, [point["accuracy"] for point in result.anytime])
 
 
-def _matrices(group: Sequence[Result]) -> tuple[list[list[list[float]]], list[list[list[float]]]]:
-    return [result.accuracy_matrix for result in group], [result.accuracy_matrix_average for result in group]
+def _average(result: Result) -> tuple[float, float, float]:
+    return _measures(result.accuracy_matrix_average, [point["accuracy_average"] for point in result.anytime])
+
+
+def _measures(matrix: metrics.Matrix, looks: metrics.Matrix) -> tuple[float, float, float]:
+    return metrics.final_accuracy(matrix), metrics.average_anytime(looks), metrics.worst_case(looks, matrix)
 
 
 def changes(results: Sequence[Result]) -> str:
@@ -121,11 +109,5 @@ def changes(results: Sequence[Result]) -> str:
         return "Not run yet."
     first = [base, *(report.cell(metrics.summarise(list(column[base].values()))) for column in columns.values())]
     differences = [against(column, base) for column in columns.values()]
-    nothing = Difference(None, None, None, 0)
-    body = [[name, *(signed(column.get(name, nothing)) for column in differences)] for name in others]
+    body = [[name, *(signed(column.get(name, NOT_RUN)) for column in differences)] for name in others]
     return "\n".join([rows(["change", *(TITLES[stream] for stream in columns)], [first, *body]), "", BOLD])
-
-
-BOLD = (
-    "In brackets the number of seeds. Bold: real by a paired t test over seeds, Holm-adjusted in its column (p < 0.05)."
-)
