@@ -175,6 +175,19 @@ def test_a_run_made_again_to_measure_more_counts_once() -> None:
         assert report.by_method(both) == {"er": [more]}
 
 
+def test_a_run_with_an_average_is_the_same_run_and_counts_once() -> None:
+    plain = [result("er", seed, [[0.8], [0.6, 0.7]]) for seed in (0, 1)]
+    kept = result("er", 0, [[0.8], [0.6, 0.7]], average=0.9)
+    kept = replace(kept, accuracy_matrix_average=[[0.8], [0.7, 0.8]])
+    for runs in ([*plain, kept], [kept, *plain]):
+        report.check_one_protocol(runs)
+        found = report.summary(runs)["er"]
+        assert [found[name].n for name in ("final_accuracy", "final_accuracy_average")] == [2, 1]  # type: ignore[union-attr]
+    other = replace(result("er", 1, [[0.8], [0.6, 0.7]], average=0.5), accuracy_matrix_average=[[0.8], [0.7, 0.8]])
+    with pytest.raises(UsageError, match=r"average is 0\.9 \(seed 0\) and 0\.5 \(seed 1\)"):
+        report.check_one_protocol([kept, other])
+
+
 def finals(method: str, *values: float) -> list[Result]:
     return [result(method, seed, [[0.9]] if "iid" in method else [[0.9], [v, v]]) for seed, v in enumerate(values)]
 

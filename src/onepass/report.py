@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,7 @@ COLUMNS: dict[str, tuple[str, Callable[[Result], float | None]]] = {
 NOTE = "mean ± 95 % Student-t interval over runs; forgetting as in Chaudhry et al. 2018"
 BOLD = "bold: final accuracy above every other method's by a paired t test over seeds, Holm-adjusted, at 5 %"
 REFERENCES = "; IID and IID++ are references and take no part"
-MEASURES = ("anytime", "prequential")  # settings of a run that change none of its other figures
+MEASURES = ("anytime", "prequential")  # settings of a run that change none of its other figures; nor does an average
 SHARED = ("stream", "net", "batch", "tasks", "class_order", "fraction", "image_size", "validate")
 BY_SEED = ("seed", "tasks", "class_order")  # of a result's protocol
 
@@ -54,12 +55,17 @@ def by_method(results: Iterable[Result]) -> dict[str, list[Result]]:
     """The runs of each method. One that was made twice, the second time measuring more, counts once: as the latter."""
     runs: dict[tuple[Any, ...], Result] = {}
     for result in results:
-        key = tuple(value for name, value in vars(result.config).items() if name not in MEASURES)
-        runs[key] = max(runs.get(key, result), result, key=lambda run: len(run.anytime) + len(run.prequential))
+        config = replace(result.config, settings=replace(result.config.learner_config, average=None))
+        key = tuple(value for name, value in vars(config).items() if name not in MEASURES)
+        runs[key] = max(runs.get(key, result), result, key=_measured)
     groups: dict[str, list[Result]] = {}
     for result in runs.values():
         groups.setdefault(result.config.method, []).append(result)
     return groups
+
+
+def _measured(result: Result) -> int:
+    return len(result.anytime) + len(result.prequential) + len(result.accuracy_matrix_average)
 
 
 def check_one_protocol(results: Sequence[Result]) -> None:
@@ -92,6 +98,8 @@ def _own(result: Result) -> dict[str, Any]:
     """What must be the same in all runs of one method, beside that."""
     config = result.config
     facts = {"scenario": config.scenario, **result.protocol, **config.learner_config.to_json()}
+    if facts["average"] is None:  # trained as those that kept one
+        facts.pop("average")
     return {name: value for name, value in facts.items() if name not in (*BY_SEED, *_shared(result))}
 
 
