@@ -86,6 +86,10 @@ def test_new_rows_are_scaled_by_the_ratio_of_mean_norms_down_or_up(wanted: list[
     torch.testing.assert_close(after[[0, 4]], gamma * before[[0, 4]])
     others = [1, 2, 3, 5, 6, 7, 8]
     assert torch.equal(after[others], before[others])
+    assert learner.facts() == {"gamma": pytest.approx(gamma)}
+    learner.begin_task(Task(2, (1, 6)))
+    learner.end_task()
+    assert learner.facts() == {"gamma": None}
 
 
 def test_after_it_the_mean_norms_are_equal_and_ratios_among_new_rows_are_as_before() -> None:

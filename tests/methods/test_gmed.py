@@ -407,7 +407,7 @@ def test_an_empty_memory_leaves_the_plain_step_of_the_new_batch(combine: str) ->
 
 def test_the_recommended_values_are_the_defaults() -> None:
     config = GMEDConfig()
-    assert (config.stride, config.regular, config.decay, config.combine) == (0.025, 0.01, 1.0, "mean")
+    assert (config.stride, config.regular, config.decay, config.combine) == (0.1, 0.01, 1.0, "mean")
 
 
 # Streams that are not as one would like.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from onepass.methods.er import ER
@@ -14,16 +16,26 @@ class ERWA(ER):
     w_c <- gamma w_c for new c, gamma = mean over old c of |w_c| / mean over new c of |w_c|
     """
 
+    gamma: float | None = None  # of the last task's end, if it aligned anything
+
     def end_task(self) -> None:
         super().end_task()
+        self.gamma = None
         if len(self.old) and len(self.new):
+            gammas = []
             for weights in self.both():
                 with weights:
-                    self.align()
+                    gammas.append(self.align())
+            self.gamma = gammas[0]
+
+    def facts(self) -> dict[str, Any]:
+        """How the last weights were scaled."""
+        return {"gamma": self.gamma}
 
     @torch.no_grad()
-    def align(self) -> None:
+    def align(self) -> float:
         weight = self.net.head.weight
         old, new = (weight.index_select(0, classes) for classes in (self.old, self.new))
         gamma = old.norm(dim=1).mean() / new.norm(dim=1).mean()
         weight.index_copy_(0, self.new, gamma * new)
+        return gamma.item()

@@ -15,7 +15,7 @@ from onepass.methods.ahead import Ahead
 
 @dataclass(frozen=True)
 class GMEDConfig(CombineConfig):
-    stride: float = option(0.025, "length of an edit (alpha), for pixels in [0, 1]", low=0)
+    stride: float = option(0.1, "length of an edit (alpha), for pixels in [0, 1]", low=0)
     regular: float = option(0.01, "how much an edit spares the present loss (beta); negative: published code's sign")
     decay: float = option(1.0, "factor on the stride for each earlier edit of the sample (gamma)", low=0, high=1)
 
