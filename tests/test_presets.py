@@ -105,7 +105,6 @@ SPACE = ("task", "used", "first", "all")
             "digits",
             {
                 "lr": Range(0.0001, 0.01, log=True),
-                "optimizer": ("adam", "sgd"),
                 "temperature": Range(0.007, 0.7, log=True),
                 "scale": Range(0.05, 5.0, log=True),
             },

@@ -87,7 +87,7 @@ def parts(
     for rows in (p, r):
         for i in range(n):
             for c in range(len(classes)):
-                distance = distance + (q[i][c] - rows[i][c]).abs() / (2 * n * len(classes))
+                distance = distance + (q[i][c] - rows[i][c]).abs() / (2 * n * logits.shape[1])  # all classes
     return ce, entropy, distance
 
 

@@ -450,7 +450,8 @@ def test_new_samples_reach_the_head_through_the_memory_alone() -> None:
 @pytest.mark.usefixtures("known_view")
 def test_a_step_is_a_hand_written_gradient_step() -> None:
     # replays all it has, so what it replays is known; the twin stays as the learner was
-    learner, twin = (in_second_task(optimizer="sgd", lr=0.02, replay=50) for _ in range(2))
+    learner, twin = (in_second_task(replay=50) for _ in range(2))
+    learner.optimizer = torch.optim.SGD(learner.trainable(), lr=0.02)
     replay, batch = twin.memory.read(torch.arange(6)), some_batch(1, NEW, seed=3)
     candidates = later_losses(twin, twin.net, batch, replay)
     moved = descended(parameters(twin), candidates[nearest(learner.observe(batch), candidates)], 0.02)

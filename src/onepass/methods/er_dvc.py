@@ -49,7 +49,10 @@ class ERDVC(MIR):
         pair = logits[: len(batch)], logits[-len(batch) :]  # images and views; without views, the images twice
         joint = self.qnet(torch.cat(pair, dim=1))
         p = self.scoped(torch.stack([*pair, joint])).softmax(dim=-1)
-        return self.cross_entropy(logits, y) + negentropy(p) + self.config.dl_weight * (p[:2] - p[2]).abs().mean()
+        distance = (p[:2] - p[2]).abs().sum(
+            dim=-1
+        ).mean() / self.problem.n_classes  # nobody predicts those not in scope
+        return self.cross_entropy(logits, y) + negentropy(p) + self.config.dl_weight * distance
 
     def measure(self, images: Tensor, y: Tensor) -> Tensor:
         features = self.net.features(images)

@@ -38,4 +38,4 @@ class ERWA(ER):
         old, new = (weight.index_select(0, classes) for classes in (self.old, self.new))
         gamma = old.norm(dim=1).mean() / new.norm(dim=1).mean()
         weight.index_copy_(0, self.new, gamma * new)
-        return gamma.item()
+        return float(gamma)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -41,8 +40,7 @@ def light_view(x: Tensor, rng: torch.Generator) -> Tensor:
 
 @dataclass(frozen=True)
 class OCMConfig(ReplayConfig):
-    lr: float = option(0.001, "learning rate", low=0)
-    optimizer: Literal["adam", "sgd"] = option("adam", "adam as its authors, or sgd as the other methods (with --lr)")
+    lr: float = option(0.001, "learning rate of Adam (betas 0.9 and 0.99, weight decay 0.0001)", low=0)
     temperature: float = option(0.07, "divides the similarities of two samples (tau)", low=1e-3)
     scale: float = option(0.5, "weight of the similarities after the first task (alpha; 1 in the first)", low=0)
 
@@ -71,8 +69,6 @@ class OCM(Learner):
         return chain(self.net.parameters(), self.project.parameters())
 
     def descent(self) -> torch.optim.Optimizer:
-        if self.config.optimizer == "sgd":
-            return super().descent()
         return torch.optim.Adam(self.trainable(), lr=self.config.lr, betas=(0.9, 0.99), weight_decay=1e-4)
 
     def end_task(self) -> None:
