@@ -126,5 +126,4 @@ def make_net(name: str, shape: tuple[int, int, int], n_classes: int, *, seed: in
     with torch.random.fork_rng(devices=[]):  # torch's layers initialise themselves from the global generator
         torch.manual_seed(child_seed(seed, "init"))
         body, width = NETS[name](shape[0])
-        net = Net(body, width, n_classes)
-    return net.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]  # the faster layout
+        return Net(body, width, n_classes)
