@@ -34,9 +34,9 @@ SHAPE = (3, 32, 32)
 PEERS = {"RaptorMai": 1.3, "CapyMOA": 2.0, "mammoth": 8.5, "avalanche": 17.0}  # CPU ms, measured once on this machine
 
 
-def learner_of(method: str, net: Net, memory: int, views: str) -> Learner:
+def learner_of(method: str, net: Net, views: str, **settings: object) -> Learner:
     cls = method_class(method)
-    learner = cls(net, Problem(10, SHAPE, views, 5), cls.Config.from_json({"memory": memory}), seed=0)
+    learner = cls(net, Problem(10, SHAPE, views, 5), cls.Config.from_json(settings), seed=0)
     learner.begin_task(Task(0, tuple(range(10))))
     return learner
 
@@ -50,8 +50,8 @@ def fill(learner: Learner) -> None:
         learner.memory.write(slots, Batch(block[:size], torch.randint(10, (size,))))
 
 
-def ours(method: str, net: Net, memory: int, views: str = "colour") -> Callable[[], None]:
-    learner = learner_of(method, net, memory, views)
+def ours(method: str, net: Net, memory: int, views: str = "colour", **settings: object) -> Callable[[], None]:
+    learner = learner_of(method, net, views, memory=memory, **settings)
     fill(learner)
     stream = [Batch(torch.randint(256, (10, *SHAPE), dtype=torch.uint8), torch.randint(10, (10,))) for _ in range(20)]
     count = iter(range(10**9))
@@ -97,12 +97,28 @@ def step_ratios(net: str, memory: int, rounds: int, turn: int) -> dict[str, obje
     steps = {"bare": bare(make_net(net, SHAPE, 10, seed=0))}
     for method in ("er", "er-fsl"):
         steps[method] = ours(method, make_net(net, SHAPE, 10, seed=0), memory)
-    times = alternate(steps, rounds, turn)
-    bare_times = times.pop("bare")
-    row: dict[str, object] = {"net": net, "memory": memory, "bare_ms": 1e3 * undisturbed(bare_times)}
-    for method, values in times.items():
-        row[method] = undisturbed(values) / undisturbed(bare_times)
-    return row
+    found = {name: undisturbed(values) for name, values in alternate(steps, rounds, turn).items()}
+    row: dict[str, object] = {"net": net, "memory": memory, "bare_ms": 1e3 * found["bare"]}
+    return row | {method: found[method] / found["bare"] for method in ("er", "er-fsl")}
+
+
+def average_share(net: str, rounds: int) -> float:
+    """CPU time of the average's update over that of the ER step it follows; medians, one thread."""
+    torch.set_num_threads(1)
+    learner = learner_of("er", make_net(net, SHAPE, 10, seed=0), "colour", memory=1000, average=0.98)
+    fill(learner)
+    assert learner.average is not None
+    average, learner.average = learner.average, None
+    updates, steps = [], []
+    for _ in range(rounds):
+        batch = Batch(torch.randint(256, (10, *SHAPE), dtype=torch.uint8), torch.randint(10, (10,)))
+        begin = time.process_time()
+        learner.observe(batch)
+        middle = time.process_time()
+        average.follow(learner.steps)
+        updates.append(time.process_time() - middle)
+        steps.append(middle - begin)
+    return statistics.median(updates) / statistics.median(steps)
 
 
 def own_work(method: str, steps: int) -> float:
@@ -163,11 +179,20 @@ def main() -> None:
         base = peak("bare", net)
         memory[net] = {"bare_mb": base, **{method: peak(method, net) / base for method in ("er", "er-fsl")}}
         print(f"peak memory, {net}: bare {base:.0f} MB, er {memory[net]['er']:.2f}, er-fsl {memory[net]['er-fsl']:.2f}")
+    share = {net: average_share(net, 5 if options.quick else 25) for net in ("slim-resnet18", "resnet18")}
+    print(f"an average's update over its step: {', '.join(f'{net} {value:.4f}' for net, value in share.items())}")
     own = {method: own_work(method, 100 if options.quick else 500) for method in ("er", "er-fsl")}
     print(f"own work, CPU ms a step: {', '.join(f'{name} {value:.2f}' for name, value in own.items())}; peers: {PEERS}")
     if options.save:
         facts = {"torch": torch.__version__, "cores": cores(), "machine": platform.machine()}
-        figures = {"ratios": ratios, "peak_memory": memory, "own_work_ms": own, "peers_ms": PEERS, "rounds": rounds}
+        figures = {
+            "ratios": ratios,
+            "peak_memory": memory,
+            "own_work_ms": own,
+            "average": share,
+            "peers_ms": PEERS,
+            "rounds": rounds,
+        }
         options.save.parent.mkdir(parents=True, exist_ok=True)
         options.save.write_text(json.dumps({**figures, "host": facts}, indent=1) + "\n")
 

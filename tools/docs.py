@@ -50,6 +50,7 @@ def steps(path: str) -> str:
     own, peers, peak = figures["own_work_ms"], figures["peers_ms"], figures["peak_memory"]
     others = ", ".join(f"{name} {value:g}" for name, value in peers.items())
     held = "; ".join(f"{net}: ER {row['er']:.2f}, ER-FSL {row['er-fsl']:.2f}" for net, row in peak.items())
+    kept = ", ".join(f"{100 * share:.1f} % of a `{net}` step" for net, share in figures["average"].items())
     return "\n".join(
         [
             f"Step time over a bare PyTorch loop's (lower quartiles of {figures['rounds'] - 1} alternating turns, "
@@ -58,7 +59,8 @@ def steps(path: str) -> str:
             *rows,
             "",
             f"Peak resident memory over the bare loop's: {held}. Our own work (one linear layer, no views), CPU time a "
-            f"step: ER {own['er']:.2f} ms, ER-FSL {own['er-fsl']:.2f}; measured once on peers: {others}.",
+            f"step: ER {own['er']:.2f} ms, ER-FSL {own['er-fsl']:.2f}; measured once on peers: {others}. "
+            f"Keeping an average (`--average`): {kept}, CPU time.",
             "",
         ]
     )
