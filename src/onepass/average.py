@@ -9,13 +9,13 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-WARMUP = 10  # after n steps the decay is at most n / (n + WARMUP): the first weights are soon forgotten
+WARMUP = 10  # n steps later than the first the decay is at most n / (n + WARMUP): early weights are soon forgotten
 
 
 class Average(nn.Module):
     """Copies of the modules that predict; after each step they follow the originals.
 
-    average <- decay average + (1 - decay) last, for weights and batch-norm statistics, decay = min(given, n / (n + 10))
+    average <- d average + (1 - d) last, for weights and batch-norm statistics; d = min(decay, (n - 1) / (n + 9)), step n
     """
 
     def __init__(self, modules: Iterable[nn.Module], decay: float, warmup: float = WARMUP) -> None:

@@ -91,7 +91,12 @@ def add_stream(parser: Parser) -> None:
 def add_execution(parser: Parser) -> None:
     """Where runs are done, from which data, and where they are stored."""
     add = parser.add_argument
-    add("--data-dir", type=Path, metavar="DIR", help="where data sets are (default: $ONEPASS_DATA, else ~/.cache)")
+    add(
+        "--data-dir",
+        type=Path,
+        metavar="DIR",
+        help="where data sets are (default: $ONEPASS_DATA, else ~/.cache/onepass)",
+    )
     add_bad_images(parser)
     add("--out", type=Path, default=Path("onepass-runs"), metavar="DIR", help="store of runs (default: %(default)s)")
     add("--jobs", type=int, default=0, metavar="N", help="runs side by side (default: one for each core)")

@@ -72,7 +72,12 @@ def _add_flags(parser: Parser) -> None:
     add("--save", metavar="NAME", help="write the chosen settings to OUT/NAME.json, or to a PATH.json, for --preset")
     add_stream(parser)
     add("--out", type=Path, default=Path("onepass-tune"), metavar="DIR", help="store of trials (default: %(default)s)")
-    add("--data-dir", type=Path, metavar="DIR", help="where data sets are (default: $ONEPASS_DATA, else ~/.cache)")
+    add(
+        "--data-dir",
+        type=Path,
+        metavar="DIR",
+        help="where data sets are (default: $ONEPASS_DATA, else ~/.cache/onepass)",
+    )
     add_bad_images(parser)
     add("--device", default="cpu", help="cpu, cuda or cuda:N (default: cpu)")
     often = "a killed trial loses at most so many seconds of work (default: 30)"

@@ -134,7 +134,7 @@ METHODS: dict[str, Method] = {
         "ICML 2022",
         "contrast of sixteen transforms, and distillation from the last task's network",
         17.7,
-        "a projection head, a copy of both networks",
+        "a projection head, a copy of both networks, Adam's two numbers for each weight",
         boundaries="renews its copy at a task's end, replays from the second task on",
     ),
     "obc": Method(
@@ -143,7 +143,7 @@ METHODS: dict[str, Method] = {
         "ICLR 2023",
         "a second output layer, trained on the memory alone, predicts",
         1.17,
-        "a second output layer",
+        "a second output layer; a second copy of the weights at a time",
     ),
     "pcr": Method(
         _at("pcr", "PCR"),
