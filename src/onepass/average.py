@@ -15,7 +15,7 @@ WARMUP = 10  # n steps later than the first the decay is at most n / (n + WARMUP
 class Average(nn.Module):
     """Copies of the modules that predict; after each step they follow the originals.
 
-    average <- d average + (1 - d) last, for weights and batch-norm statistics; d = min(decay, (n - 1) / (n + 9)), step n
+    average <- d average + (1 - d) last, weights and batch-norm statistics; d = min(decay, (n - 1) / (n + 9)) at step n
     """
 
     def __init__(self, modules: Iterable[nn.Module], decay: float, warmup: float = WARMUP) -> None:
