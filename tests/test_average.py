@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from helpers import copied, labelled, make, normed_net, state_of
+from helpers import copied, labelled, make, normed_net, some_batch, state_of
 from onepass.batch import Task
 from onepass.errors import UsageError
 from onepass.learner import Learner
@@ -156,3 +156,20 @@ def test_a_run_records_both_and_trains_as_without(tmp_path: Path) -> None:
     assert replace(both, seconds=0.0) == replace(run(config), seconds=0.0)
     assert Result.from_json(both.to_json()) == both
     assert not plain.accuracy_matrix_average
+
+
+def test_predicting_inside_predicting_still_predicts_by_the_average() -> None:
+    learner = make(ER, normed_net(8, 4), memory=10, average=0.9)
+    learner.begin_task(Task(0, (0, 1)))
+    for seed in range(4):
+        learner.observe(some_batch(4, (0, 1), seed))
+    with torch.no_grad():
+        learner.average.copies[0].head.weight.neg_()  # the average says the opposite
+    images = some_batch(20, (0, 1), 9).x
+    outside = learner.predict(images)
+    with learner.predicting(last=True) as last:
+        assert not torch.equal(last(images), outside)
+    with learner.predicting() as predict:
+        assert torch.equal(learner.predict(images), outside)
+        assert torch.equal(predict(images), outside)
+    assert torch.equal(learner.predict(images), outside)

@@ -255,8 +255,17 @@ def test_compare_writes_the_formats_asked_for_and_differences_to_a_baseline(
     assert "Holm-adjusted" in shown
     assert {path.name for path in tmp_path.glob("digits.*")} == {"digits.tex", "digits.csv", "digits.svg"}
     assert r"\toprule" in (tmp_path / "digits.tex").read_text()
-    assert main([*words, "--baseline", "gss", "--out", str(tmp_path)]) == 2
-    assert "unknown baseline 'gss'" in capsys.readouterr().err
+    assert main([*words, "--baseline", "er", "--json", "--out", str(tmp_path)]) == 0
+    document = json.loads(capsys.readouterr().out)
+    tuned, er = (document["summary"][name]["final_accuracy"]["mean"] for name in ("finetune", "er"))
+    assert document["differences"]["finetune"]["mean"] == pytest.approx(tuned - er)
+    for wrong in ("gss", "err", "iid"):
+        elsewhere = tmp_path / "untouched"
+        assert main([*words, "iid", "--baseline", wrong, "--out", str(elsewhere)]) == 2
+        assert "unknown" in capsys.readouterr().err
+        assert not elsewhere.exists()
+    assert main([*words[:-2], "--jobs", "-1", "--out", str(tmp_path)]) == 2
+    assert "'-1' is not a whole number" in capsys.readouterr().err
 
 
 def test_report_makes_one_page_of_stores_and_refuses_what_is_none(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,18 @@ def test_the_best_is_named_only_where_it_is_really_better() -> None:
 
 
 # The paper
+
+
+def test_the_same_runs_with_an_average_are_no_rivals_of_themselves() -> None:
+    runs = [result("er", seed, [[0.9], [0.6 + 0.01 * seed, 0.7]]) for seed in range(4)]
+    runs += [result("finetune", seed, [[0.9], [0.1, 0.2 - 0.02 * seed]]) for seed in range(4)]
+    kept = [result("er", seed, [[0.9], [0.6 + 0.01 * seed, 0.7]], average=0.9) for seed in range(4)]
+    kept = [replace(one, accuracy_matrix_average=[[0.9], [0.8, 0.8]]) for one in kept]
+    found = page.document([*runs, *kept])
+    assert sorted(found["series"]) == ["ER, average 0.9", "ER, no average", "FINE-TUNE"]
+    [panel] = found["panels"]
+    assert found["series"][found["groups"][panel["best"]]["series"]].startswith("ER")
+    assert any("by the last weights" in line for line in found["about"])
 
 
 def test_the_papers_figure_stands_beside_ours_with_what_was_done_otherwise() -> None:

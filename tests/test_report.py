@@ -186,6 +186,12 @@ def test_a_run_with_an_average_is_the_same_run_and_counts_once() -> None:
     other = replace(result("er", 1, [[0.8], [0.6, 0.7]], average=0.5), accuracy_matrix_average=[[0.8], [0.7, 0.8]])
     with pytest.raises(UsageError, match=r"average is 0\.9 \(seed 0\) and 0\.5 \(seed 1\)"):
         report.check_one_protocol([kept, other])
+    same = replace(other, config=replace(other.config, seed=0))
+    with pytest.raises(UsageError, match=r"average is 0\.9 \(seed 0\) and 0\.5 \(seed 0\)"):
+        report.overview([kept, same])
+    [joined] = report.by_method([looked("er", 0), kept])["er"]
+    assert joined.accuracy_matrix_average
+    assert len(joined.anytime) == 3
 
 
 def finals(method: str, *values: float) -> list[Result]:

@@ -16,9 +16,11 @@ import torch
 
 import onepass
 from onepass import store
+from onepass.batch import Batch
 from onepass.errors import Diverged, RunError, UsageError
 from onepass.evaluate import accuracy_by_task
-from onepass.executors import run_many
+from onepass.executors import Pool, run_many
+from onepass.methods.er import ER
 from onepass.results import Result, RunConfig
 from onepass.runner import Progress, Run, run
 
@@ -159,6 +161,97 @@ def test_one_failed_run_does_not_stop_the_others(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="1 of 2 runs failed"):
         run_many([bad, good], tmp_path, jobs=2)
     assert store.load_result(store.folder(tmp_path, good), good) is not None
+
+
+class Broken(ER):
+    def loss(self, batch: Batch, replay: Batch) -> torch.Tensor:
+        raise ZeroDivisionError("a bug of one's own")
+
+
+def test_a_bug_in_one_method_does_not_stop_the_others_here_either(tmp_path: Path) -> None:
+    bad = RunConfig(f"{__name__}:Broken", batch=50, settings=QUICK)
+    good = quick("finetune")
+    with pytest.raises(RunError, match=r"1 of 2 runs failed:\n.*Broken seed 0:\nTraceback[^$]*a bug of one's own"):
+        run_many([bad, good], tmp_path, jobs=1)
+    assert store.load_result(store.folder(tmp_path, good), good) is not None
+
+
+def own_data(path: Path, n: int, seed: int) -> None:
+    pixels = numpy.random.default_rng(seed).integers(0, 256, (n, 8, 8, 3), dtype=numpy.uint8)
+    numpy.savez(path, x=pixels, y=numpy.arange(n) % 4)
+
+
+def test_runs_on_data_that_have_changed_are_trained_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, out = tmp_path / "mine.npz", tmp_path / "out"
+    config = RunConfig("er", stream=str(file), net="small-cnn", tasks=2, settings=QUICK)
+    options = {"data_dir": tmp_path / "data"}
+    own_data(file, 80, seed=0)
+    first = run(config, out, **options)
+    assert run(config, out, **options) == first
+    own_data(file, 120, seed=1)
+    second = run(config, out, **options)
+    assert second.data["learned"] > first.data["learned"]
+    assert "is of other data than are there now; this run is trained again" in capsys.readouterr().err
+    own_data(file, 80, seed=0)
+    [third] = run_many([config], out, jobs=1, **options)
+    assert third.fingerprint == first.fingerprint
+    file.unlink()
+    assert run(config, out, **options) == third  # what it was measured on may be gone
+
+
+def test_a_checkpoint_of_other_data_is_not_continued(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, out = tmp_path / "mine.npz", tmp_path / "out"
+    config = RunConfig("er", stream=str(file), net="small-cnn", tasks=2, settings=QUICK)
+    own_data(file, 80, seed=0)
+    with pytest.raises(KeyboardInterrupt):
+        run(config, out, data_dir=tmp_path / "data", progress=stop_at(3))
+    own_data(file, 80, seed=1)
+    result = run(config, out, data_dir=tmp_path / "data")
+    assert (
+        "checkpoint.safetensors is of other data than are there now; this run starts again" in capsys.readouterr().err
+    )
+    assert result.fingerprint == run(config, data_dir=tmp_path / "data").fingerprint
+
+
+def test_what_a_killed_process_was_writing_is_removed(tmp_path: Path) -> None:
+    config = quick("finetune")
+    place = store.folder(tmp_path, config)
+    place.mkdir(parents=True)
+    (place / ".checkpoint.safetensors.abc").write_text("half")
+    run(config, tmp_path)
+    assert sorted(path.name for path in place.iterdir()) == ["evaluations.jsonl", "result.json"]
+
+
+def test_predictions_before_learning_are_by_the_last_weights_also_beside_an_average() -> None:
+    plain, averaged = (
+        run(RunConfig("er", batch=50, prequential=True, settings={**QUICK, "average": decay})) for decay in (None, 0.9)
+    )
+    assert plain.prequential == averaged.prequential
+    assert averaged.accuracy_matrix_average != averaged.accuracy_matrix
+
+
+def test_lists_of_no_runs_and_numbers_of_jobs_below_zero(tmp_path: Path) -> None:
+    assert run_many([], tmp_path) == []
+    with pytest.raises(UsageError, match="jobs=-1"):
+        run_many([quick("er")], tmp_path, jobs=-1)
+    assert run_many([quick("finetune")], str(tmp_path), jobs=1)[0].steps == STEPS
+
+
+def test_a_worker_that_starts_while_all_are_stopped_is_stopped_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = Pool._start
+
+    def slowly(self: Pool) -> subprocess.Popen[str]:
+        while not self.stopping:
+            time.sleep(0.01)
+        return start(self)
+
+    monkeypatch.setattr(Pool, "_start", slowly)
+    configs = [RunConfig("er", seed=seed, settings={"memory": 100}) for seed in (0, 1)]
+    with pytest.raises(KeyboardInterrupt):
+        run_many(configs, tmp_path, jobs=2, stop=lambda: True)
+    assert not list(tmp_path.rglob("result.json"))
 
 
 def test_side_by_side_and_one_after_the_other_agree_for_the_same_threads(tmp_path: Path) -> None:

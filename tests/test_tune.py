@@ -300,6 +300,41 @@ def test_the_command_prints_one_document_and_saves_a_preset_that_makes_the_best_
     assert store.load_result(store.folder(tmp_path, config), config) is not None
 
 
+def test_a_trial_that_keeps_an_average_is_judged_by_it(tmp_path: Path) -> None:
+    trials = search(tmp_path, 3, space={"average": (0.5, 0.9, 0.99)})["trials"]
+    kept = [trial for trial in trials if trial["settings"].get("average")]
+    assert len(kept) >= 2
+    otherwise = []
+    for trial in kept:
+        config = RunConfig("er", batch=20, fraction=0.2, validate=True, settings={"memory": 30, **trial["settings"]})
+        result = store.load_result(store.folder(tmp_path, config), config)
+        assert result is not None
+        assert trial["accuracy"] == average_accuracies(result.accuracy_matrix_average)[-1]
+        assert trial["after_tasks"] == [average_accuracies(result.accuracy_matrix_average)]
+        otherwise.append(trial["after_tasks"] != [average_accuracies(result.accuracy_matrix)])
+    assert any(otherwise)
+
+
+def test_a_preset_holds_what_was_given_too_but_for_the_conditions(tmp_path: Path) -> None:
+    words = [
+        "er",
+        "--memory",
+        "30",
+        "--batch",
+        "20",
+        "--fraction",
+        "0.2",
+        "--lr",
+        "0.02",
+        "--search",
+        "combine=mean,sum",
+    ]
+    tune("tune", [*words, "--trials", "2", "--out", str(tmp_path), "--save", "mine"])
+    settings = json.loads((tmp_path / "mine.json").read_text())["settings"]
+    assert settings.keys() == {"lr", "combine"}
+    assert settings["lr"] == 0.02
+
+
 def test_the_table_shows_every_trial_the_noise_and_where_all_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -60,6 +60,7 @@ def last_and_average(results: Sequence[Result]) -> str:
     groups = report.by_method([one for one in results if one.accuracy_matrix_average and one.anytime])
     if not groups:
         return "Not run yet."
+    report.check_one_protocol([one for group in groups.values() for one in group])
     # For each method, each side (last weights, average) and each measure (final, anytime, worst case) a value a run.
     sides = {
         name: [list(zip(*map(side, group), strict=True)) for side in (_last, _average)]

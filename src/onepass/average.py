@@ -23,6 +23,7 @@ class Average(nn.Module):
         self._last = list(modules)  # a plain list: they are saved as part of the learner
         self.copies = nn.ModuleList(copy.deepcopy(module).requires_grad_(False) for module in self._last)
         self.decay, self.warmup = decay, warmup
+        self._placed = False
 
     @torch.no_grad()
     def follow(self, steps: int) -> None:
@@ -34,6 +35,9 @@ class Average(nn.Module):
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """Inside, the modules hold the average; what is written to them there is written to the average."""
+        if self._placed:
+            yield
+            return
         self._exchange()
         try:
             yield
@@ -41,6 +45,7 @@ class Average(nn.Module):
             self._exchange()
 
     def _exchange(self) -> None:
+        self._placed = not self._placed
         for ours, last in self._pairs():
             ours.data, last.data = last.data, ours.data
 

@@ -32,7 +32,7 @@ def atomic(path: Path, write: Callable[[Path], None]) -> None:
         temporary = Path(name)
         try:
             write(temporary)
-            with temporary.open("rb") as file:
+            with temporary.open("r+b") as file:  # Windows syncs only what may be written
                 os.fsync(file.fileno())
             temporary.chmod(0o666 & ~UMASK)  # mkstemp's are for their owner alone
             os.replace(temporary, path)

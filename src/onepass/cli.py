@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from onepass import __version__, commands, reproduce, tune
-from onepass.config import LearnerConfig
+from onepass.config import LearnerConfig, unknown
 from onepass.data.catalog import STREAMS
 from onepass.errors import BadCheckpoint, BadData, RunError, UsageError
 from onepass.flags import Parser, add_execution, add_settings, add_stream, fields
@@ -32,7 +32,7 @@ EXAMPLES = """\
 
 def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
-    sys.path.insert(0, "")  # a learner of your own may lie where you are
+    sys.path.append("")  # a learner of your own may lie where you are; its neighbours hide nothing that is installed
     known = {
         "run": _run,
         "compare": _run,
@@ -118,9 +118,12 @@ def _execute(values: argparse.Namespace, configs: dict[str, type[LearnerConfig]]
     from onepass import report
     from onepass.execute import execute
 
+    rivals = [method for method in configs if not report.reference(method)]
+    if values.baseline and canonical(values.baseline) not in rivals:
+        raise unknown("baseline", values.baseline, rivals, "methods that can be compared here")
     results = execute(runs, values)
     if values.json:
-        print(json.dumps(report.document(results)))
+        print(json.dumps(report.document(results, values.baseline)))
         return
     from rich.console import Console
 

@@ -1,5 +1,9 @@
 """What goes wrong in ways a person can mend; the command prints these without a traceback."""
 
+from __future__ import annotations
+
+import traceback
+
 
 class UsageError(ValueError):
     """Something asked for is impossible; says what was given, what is allowed and what to do."""
@@ -19,3 +23,10 @@ class RunError(RuntimeError):
 
 class Diverged(RunError):
     """The loss is no longer a number. The learner still holds the weights from before that step."""
+
+
+def explain(who: str, error: Exception) -> str:
+    """What a failed run says: its message; for a bug in a method, whose run it was and the traceback."""
+    if isinstance(error, RunError | UsageError | BadData):
+        return str(error)
+    return f"{who}:\n{''.join(traceback.format_exception(error))}"

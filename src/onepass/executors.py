@@ -21,9 +21,9 @@ import torch
 
 from onepass import cluster, store
 from onepass.data import catalog
-from onepass.errors import RunError
+from onepass.errors import RunError, UsageError, explain
 from onepass.results import Result, RunConfig
-from onepass.runner import Run, run
+from onepass.runner import Run, changeable, run
 
 ARRIVAL = 60.0  # seconds after which a network drive shows what another machine wrote
 Report = Callable[[int, int, int], None]  # number of the run in the list, its steps done, its steps in all
@@ -36,7 +36,7 @@ def cores() -> int:
 
 def run_many(
     configs: Sequence[RunConfig],
-    out: Path,
+    out: Path | str,
     *,
     jobs: int = 0,
     data_dir: Path | None = None,
@@ -52,12 +52,22 @@ def run_many(
     When `stop` becomes true, every run in progress saves its state between two steps, and KeyboardInterrupt is raised.
     `on` a Ray cluster ("ray", "ray://HOST:PORT" or "HOST:PORT") `out` and `data_dir` are folders that all nodes share.
     """
+    if jobs < 0:
+        raise UsageError(f"jobs={jobs}: give how many runs go side by side, or 0 for one a core")
+    if not configs:
+        return []
     if on:
         cluster.check(on)
+    out = Path(out)
     limit, jobs = jobs, min(jobs or cores(), len(configs))
     # From the whole list, so that stopping and continuing never changes it. The size of a cluster may well change.
     threads = 1 if on and not limit else max(1, cores() // jobs)
-    stored = [store.load_result(store.folder(out, config), config) for config in configs]
+    kinds = {(config.stream, config.image_size): config for config in configs}
+    digests = {kind: changeable(config, data_dir) for kind, config in kinds.items()}
+    stored = [
+        store.load_result(store.folder(out, config), config, digest=digests[config.stream, config.image_size])
+        for config in configs
+    ]
     waiting = [index for index, result in enumerate(stored) if result is None]
     for index in set(range(len(configs))) - set(waiting):
         report(index, 0, 0)  # there was nothing to do
@@ -65,7 +75,12 @@ def run_many(
         # What cannot be built is refused before anything is trained. The nodes of a cluster have devices of their own.
         Run(configs[index], "cpu" if on else device, data_dir)
     place = None if data_dir is None else str(data_dir)
-    options = {"device": device, "data_dir": place, "checkpoint_seconds": checkpoint_seconds, "log": log}
+    options: dict[str, Any] = {
+        "device": device,
+        "data_dir": place,
+        "checkpoint_seconds": checkpoint_seconds,
+        "log": log,
+    }
     everything = {"out": str(out), "threads": threads, **options}
     if on:
         failures = _there(on, configs, waiting, everything, limit, report, stop)
@@ -75,7 +90,7 @@ def run_many(
         failures = Pool(configs, waiting, everything, report).work(jobs, stop)
     if failures:
         raise RunError("\n".join([f"{len(failures)} of {len(configs)} runs failed:", *failures]))
-    return [result or run(config, out) for result, config in zip(stored, configs, strict=True)]
+    return [result or run(config, out, **options) for result, config in zip(stored, configs, strict=True)]
 
 
 def _here(
@@ -99,8 +114,8 @@ def _here(
         try:
             run(configs[index], out, progress=progress, **options)
             report(index, 1, 1)  # if another process did it, there were no steps
-        except RunError as error:
-            failures.append(str(error))
+        except Exception as error:  # whatever happens to one run, the others go on
+            failures.append(explain(f"{configs[index].method} seed {configs[index].seed}", error))
     return failures
 
 
@@ -185,6 +200,8 @@ class Pool:
         # A session of its own: Ctrl-C reaches us alone, and we pass it on.
         worker = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=env, start_new_session=True)
         self.workers.add(worker)
+        if self.stopping:  # it came too late for the signal that the others got
+            worker.send_signal(signal.SIGINT)
         return worker
 
     def _ask(self, worker: subprocess.Popen[str], index: int) -> bool:

@@ -88,6 +88,12 @@ def add_stream(parser: Parser) -> None:
     add("--batch", type=int, default=10, metavar="N", help="new samples in each step (default: 10)")
 
 
+def natural(word: str) -> int:
+    if not word.isdecimal():
+        raise argparse.ArgumentTypeError(f"{word!r} is not a whole number from 0 on")
+    return int(word)
+
+
 def add_execution(parser: Parser) -> None:
     """Where runs are done, from which data, and where they are stored."""
     add = parser.add_argument
@@ -99,7 +105,7 @@ def add_execution(parser: Parser) -> None:
     )
     add_bad_images(parser)
     add("--out", type=Path, default=Path("onepass-runs"), metavar="DIR", help="store of runs (default: %(default)s)")
-    add("--jobs", type=int, default=0, metavar="N", help="runs side by side (default: one for each core)")
+    add("--jobs", type=natural, default=0, metavar="N", help="runs side by side (default: one for each core)")
     add("--on", default="", metavar="ray|HOST:PORT", help="do the runs on a Ray cluster (default: on this machine)")
     add("--device", default="cpu", help="cpu, cuda or cuda:N (default: cpu)")
     add(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
@@ -57,6 +58,8 @@ def document(results: Sequence[Result]) -> dict[str, Any]:
 def _about(runs: list[Result], stored: int) -> list[str]:
     methods, streams = {run.config.method for run in runs}, sorted({run.config.stream_label for run in runs})
     lines = [f"{_count(len(runs), 'run')} of {_count(len(methods), 'method')} on {', '.join(streams)}."]
+    if any(run.accuracy_matrix_average for run in runs):
+        lines.append("Curves, matrices and forgetting are by the last weights, also where an average was kept.")
     if stored > len(runs):
         lines.append(f"Stored more than once, counted once: {stored - len(runs)}.")
     versions = [
@@ -111,7 +114,7 @@ def _natural(text: str) -> list[tuple[float, str]]:
 
 def _spelt(name: str, value: Any) -> str:
     words = name.replace("_", " ")
-    if isinstance(value, bool):
+    if isinstance(value, bool) or (name == "average" and value is None):
         return words if value else f"no {words}"
     return f"{words} {_text(value)}"
 
@@ -231,11 +234,13 @@ def _panels(entries: list[dict[str, Any]], groups: list[Group]) -> list[dict[str
         places = [place for place, entry in enumerate(entries) if entry["stream"] == stream]
         for memory in sorted({entries[place]["memory"] for place in places} - {0}) or [0]:
             chosen = [place for place in places if entries[place]["memory"] in (0, memory)]
-            rivals = {
-                str(place): {run.config.seed: run.final_accuracy for run in groups[place]}
-                for place in chosen
-                if not report.reference(groups[place][0].config.method)
-            }
+            rivals: dict[str, dict[int, float]] = {}
+            met = set()
+            for place in chosen:
+                config = replace(report.trained(groups[place][0].config), seed=0)
+                if config not in met and not report.reference(config.method):  # trained twice, it is no rival of itself
+                    rivals[str(place)] = {run.config.seed: run.final_accuracy for run in groups[place]}
+                met.add(config)
             best = statistics.best(rivals)
             panels.append({"stream": stream, "memory": memory, "groups": chosen, "best": best and int(best)})
     return panels

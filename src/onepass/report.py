@@ -18,7 +18,7 @@ from onepass.metrics import Summary, summarise
 from onepass.tables import Cell, Table
 
 if TYPE_CHECKING:
-    from onepass.results import Result
+    from onepass.results import Result, RunConfig
 
 
 def _looks(result: Result) -> list[list[float]]:
@@ -52,20 +52,33 @@ def reference(method: str) -> bool:
 
 
 def by_method(results: Iterable[Result]) -> dict[str, list[Result]]:
-    """The runs of each method. One that was made twice, the second time measuring more, counts once: as the latter."""
-    runs: dict[tuple[Any, ...], Result] = {}
+    """The runs of each method. One that was made twice, the second time measuring more, counts once."""
+    runs: dict[RunConfig, dict[float | None, Result]] = {}
     for result in results:
-        config = replace(result.config, settings=replace(result.config.learner_config, average=None))
-        key = tuple(value for name, value in vars(config).items() if name not in MEASURES)
-        runs[key] = max(runs.get(key, result), result, key=_measured)
+        averages = runs.setdefault(trained(result.config), {})
+        decay = result.config.learner_config.average
+        averages[decay] = _joined(averages[decay], result) if decay in averages else result
     groups: dict[str, list[Result]] = {}
-    for result in runs.values():
-        groups.setdefault(result.config.method, []).append(result)
+    for averages in runs.values():
+        plain = averages.get(None)
+        kept = [result for decay, result in averages.items() if decay is not None or len(averages) == 1]
+        for result in kept:  # two averages of one run stay two, and are refused by `check_one_protocol`
+            group = groups.setdefault(result.config.method, [])
+            group.append(result if plain is None else _joined(result, plain))
     return groups
 
 
-def _measured(result: Result) -> int:
-    return len(result.anytime) + len(result.prequential) + len(result.accuracy_matrix_average)
+def trained(config: RunConfig) -> RunConfig:
+    """The run that was trained, whatever was measured beside it: neither looks nor an average change its weights."""
+    unset: dict[str, Any] = {name: type(getattr(config, name))() for name in MEASURES}
+    return replace(config, settings=replace(config.learner_config, average=None), **unset)
+
+
+def _joined(result: Result, other: Result) -> Result:
+    """One run, trained twice: what the first did not measure is the second's."""
+    missing = [name for name in MEASURES if not getattr(result, name)]
+    config = replace(result.config, **{name: getattr(other.config, name) for name in missing})
+    return replace(result, config=config, **{name: getattr(other, name) for name in missing})
 
 
 def check_one_protocol(results: Sequence[Result]) -> None:
@@ -129,13 +142,17 @@ def summary(results: Sequence[Result]) -> dict[str, dict[str, Summary | None]]:
     return rows
 
 
-def document(results: Sequence[Result]) -> dict[str, Any]:
-    """The one JSON document of `--json`. Accuracies are fractions."""
+def document(results: Sequence[Result], baseline: str = "") -> dict[str, Any]:
+    """The one JSON document of `--json`. Accuracies are fractions; differences are to the baseline, if one is given."""
     rows = {
         method: {name: None if cell is None else vars(cell) for name, cell in columns.items()}
         for method, columns in summary(results).items()
     }
-    return {"runs": [result.to_json() for result in results], "summary": rows, "forgetting_variant": "chaudhry2018"}
+    found = {"runs": [result.to_json() for result in results], "summary": rows, "forgetting_variant": "chaudhry2018"}
+    if baseline:
+        differences = statistics.against(_rivals(results), canonical(baseline))
+        found["differences"] = {method: vars(difference) for method, difference in differences.items()}
+    return found
 
 
 def title(method: str) -> str:

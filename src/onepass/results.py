@@ -57,6 +57,7 @@ class RunConfig:
             object.__setattr__(self, name, getattr(self, name) or default)
         if self.net not in NETS:
             raise unknown("net", self.net, NETS, "allowed")
+        object.__setattr__(self, "fraction", float(self.fraction))  # equal runs, equal keys
         check_scenario(self.scenario)
         for name, low in (("batch", 1), ("tasks", 1), ("seed", 0), ("image_size", 0), ("anytime", 0)):
             if getattr(self, name) < low:
@@ -104,6 +105,11 @@ class Result:
     @property
     def final_accuracy(self) -> float:
         return metrics.final_accuracy(self.accuracy_matrix)
+
+    @property
+    def predicted(self) -> list[list[float]]:
+        """The accuracies of what `predict` uses: of the average if one was kept."""
+        return self.accuracy_matrix_average or self.accuracy_matrix
 
     @property
     def forgetting(self) -> float | None:

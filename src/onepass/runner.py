@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 import platform
 import sys
@@ -19,7 +20,7 @@ from onepass import store
 from onepass.batch import Batch
 from onepass.checkpoint import fingerprint, load_state, load_tree, save_tree
 from onepass.data import Dataset
-from onepass.data.catalog import find_stream, load
+from onepass.data.catalog import find_stream, is_path, load
 from onepass.errors import BadCheckpoint, Diverged, UsageError
 from onepass.evaluate import accuracy_by_task, look
 from onepass.factory import build, save
@@ -130,6 +131,7 @@ class Run:
             "losses": self.losses,
             "batch": self.batch,
             "seconds": self.seconds,
+            "data": self.data.digest,
             "learner": self.learner.state_dict(),
         }
         save_tree(path, tree)
@@ -138,6 +140,8 @@ class Run:
         tree = load_tree(path)
         if not isinstance(tree, dict) or tree.get("config") != self.config.to_json():
             raise BadCheckpoint(f"{path} belongs to another run")
+        if tree.get("data", self.data.digest) != self.data.digest:
+            raise BadCheckpoint(f"{path} is of other data than are there now")
         torch.set_num_threads(tree["threads"])  # sums over another number of threads would end in other bits
         load_state(self.learner, tree["learner"], path)
         self.matrix, self.batch, self.seconds = tree["matrix"], tree["batch"], tree["seconds"]
@@ -175,7 +179,7 @@ class Run:
             self.matrix.append(line["accuracy"])
             if "accuracy_average" in line:
                 self.matrix_average.append(line["accuracy_average"])
-            self.facts.append(self.learner.facts())
+            self.facts.append(_plain(self.learner.facts()))
             self.data.release()
             self.batch = -1
             after_evaluation()
@@ -192,9 +196,20 @@ class Run:
         """Count what is predicted right before it is learned."""
         if self.learner.steps % WINDOW == 0:
             self.prequential.append([0, 0])
-        right = (self.learner.predict(batch.x).cpu() == batch.y).sum().item() if self.learner.seen else 0
-        self.prequential[-1][0] += int(right)
+        right = 0
+        if self.learner.seen:
+            with self.learner.predicting(last=True) as predict:
+                right = int((predict(batch.x).cpu() == batch.y).sum())
+        self.prequential[-1][0] += right
         self.prequential[-1][1] += len(batch)
+
+
+def _plain(facts: dict[str, Any]) -> dict[str, Any]:
+    try:
+        json.dumps(facts, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"facts() returned {facts}: {error}; needed is JSON without NaN") from error
+    return facts
 
 
 def _optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
@@ -222,11 +237,12 @@ def run(
         if log:
             raise UsageError(f"log={log!r}: curves lie in the run's folder; give out")
         return _train(Run(config, device, data_dir), None, checkpoint_seconds, progress)
-    place = store.folder(Path(out), config)
-    if (stored := store.load_result(place, config)) is not None:
+    place, digest = store.folder(Path(out), config), changeable(config, data_dir)
+    if (stored := store.load_result(place, config, digest=digest)) is not None:
         return stored
     with store.claim(place, waiting=lambda: progress(0, 1)), contextlib.ExitStack() as stack:
-        if (stored := store.load_result(place, config, quiet=True)) is not None:  # another process was quicker
+        stored = store.load_result(place, config, quiet=True, digest=digest)
+        if stored is not None:  # another process was quicker
             return stored
         state = _continued(place / CHECKPOINT, config, device, data_dir)
         told = None
@@ -237,6 +253,16 @@ def run(
         store.save_result(place, result)
         (place / CHECKPOINT).unlink(missing_ok=True)
         return result
+
+
+def changeable(config: RunConfig, data_dir: Path | str | None) -> str:
+    """The digest of a stream's data where they may change under its name: your own, if they are still there."""
+    if not is_path(config.stream):
+        return ""
+    try:
+        return load(config.stream, root=data_dir, image_size=config.image_size).digest
+    except UsageError:
+        return ""
 
 
 def _continued(checkpoint: Path, config: RunConfig, device: str, data_dir: Path | str | None) -> Run:

@@ -11,7 +11,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from onepass.errors import Diverged, RunError, UsageError
-from onepass.metrics import average_accuracies, mean, summarise
+from onepass.metrics import average_accuracies, final_accuracy, mean, summarise
 from onepass.seeds import child_seed
 from onepass.space import Range, Space
 
@@ -219,11 +219,11 @@ class Search:
         torch.set_num_threads(self.threads)  # a run that was continued may have changed it
         try:
             result = run(config, self.out, progress=progress, **self.options)
-            watch.hear(average_accuracies(result.accuracy_matrix))
+            watch.hear(average_accuracies(result.predicted))
         except Behind:
             (place / CHECKPOINT).unlink(missing_ok=True)
             raise
-        return result.final_accuracy
+        return final_accuracy(result.predicted)
 
 
 def _distribution(part: Range | tuple[Any, ...]) -> optuna.distributions.BaseDistribution:
@@ -242,4 +242,5 @@ def _curve(path: Path, done: int) -> list[float]:
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     except FileNotFoundError:
         return []
-    return [mean(line["accuracy"]) for line in lines if "after_task" in line and line["step"] <= done]
+    after = [line for line in lines if "after_task" in line and line["step"] <= done]
+    return [mean(line.get("accuracy_average", line["accuracy"])) for line in after]

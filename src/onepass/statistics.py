@@ -14,7 +14,7 @@ NOISE = 12  # decimals: accuracies differ by more than this or not at all
 @dataclass(frozen=True)
 class Difference:
     """Mean of n paired differences, the half-width of its 95 % Student-t interval, and the two-sided p of the paired
-    t test; interval and p are None where n is below 2, the mean where n is 0."""
+    t test; interval and p are None where no spread can be told (n below 2, or all alike), the mean where n is 0."""
 
     mean: float | None
     interval: float | None
@@ -28,15 +28,16 @@ def paired(values: Sequence[float], baseline: Sequence[float]) -> Difference:
     if not differences:
         return Difference(None, None, None, 0)
     found = summarise(differences)
-    return Difference(found.mean, found.interval, _p(differences), found.n)
+    alike = len(set(differences)) == 1 and bool(differences[0])
+    return Difference(found.mean, None if alike else found.interval, None if alike else _p(differences), found.n)
 
 
 def _p(differences: Sequence[float]) -> float | None:
     n = len(differences)
     if n < 2:
         return None
-    if len(set(differences)) == 1:  # no spread to measure the difference by
-        return 0.0 if differences[0] else 1.0
+    if not any(differences):
+        return 1.0
     from scipy.special import stdtr
 
     centre = mean(differences)

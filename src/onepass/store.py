@@ -50,29 +50,30 @@ def claim(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDONLY)
+        handle = None if sys.platform == "win32" else os.open(path, os.O_RDONLY)
     except OSError as error:
         raise RunError(f"cannot write to {path}: {error}") from error
     try:
         told = False
-        while not _locked(handle):
+        while handle is not None and not _locked(handle):
             if not told:
                 print(f"{path} is being trained by another process; waiting for its result", file=sys.stderr)
             told = True
             waiting()
             time.sleep(0.2)
+        for left in path.glob(".checkpoint.*"):  # of a process that was killed while it wrote
+            left.unlink(missing_ok=True)
         yield
     finally:
-        os.close(handle)
+        if handle is not None:
+            os.close(handle)
 
 
 def _locked(handle: int) -> bool:
-    try:
-        import fcntl
+    import fcntl
 
+    try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except ImportError:
-        return True
     except OSError as error:
         return error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN)
     return True
@@ -86,20 +87,22 @@ def save_result(path: Path, result: Result) -> None:
     write_text(path / "result.json", json.dumps(result.to_json(), indent=1) + "\n")
 
 
-def load_result(path: Path, config: RunConfig, quiet: bool = False) -> Result | None:
-    """The stored result, or None if there is none that can be trusted; a damaged one is named on stderr."""
+def load_result(path: Path, config: RunConfig, quiet: bool = False, digest: str = "") -> Result | None:
+    """The stored result, or None if there is none that can be trusted; a damaged one is named on stderr, and so is one
+    of other data than those with the `digest`."""
     file = path / "result.json"
     try:
         result = _read(file)
         if result.config != config:
             raise ValueError("it belongs to another config")
+        problem = "is of other data than are there now" if digest not in ("", result.data.get("sha256")) else ""
     except FileNotFoundError:
         return None
     except DAMAGE as error:
-        if not quiet:
-            print(f"{file} is damaged ({error}); this run is trained again", file=sys.stderr)
-        return None
-    return result
+        problem = f"is damaged ({error})"
+    if problem and not quiet:
+        print(f"{file} {problem}; this run is trained again", file=sys.stderr)
+    return None if problem else result
 
 
 def load_all(out: Path) -> list[Result]:
@@ -108,7 +111,7 @@ def load_all(out: Path) -> list[Result]:
     for file in sorted(out.rglob("result.json")):
         try:
             result = _read(file)
-            if folder(Path(), result.config) != Path(*file.parts[-3:-1]):
+            if folder(Path(), result.config) != Path(*file.resolve().parts[-3:-1]):
                 raise ValueError("it belongs to another config")
             results.append(result)
         except DAMAGE as error:

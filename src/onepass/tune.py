@@ -17,7 +17,7 @@ from onepass.methods import METHODS, canonical, method_class
 from onepass.metrics import Summary
 from onepass.presets import write_preset
 from onepass.search import Record, Search, Tuning
-from onepass.space import default_space, parse_search
+from onepass.space import CONDITIONS, default_space, parse_search
 
 ABOUT = """Choose a method's settings by its accuracy on a tenth of the training images, held back; the test images
 are never looked at. The first trial is the defaults. Every trial is stored; the same command continues."""
@@ -41,7 +41,8 @@ def tune(command: str, words: Sequence[str]) -> None:
     options = {name: getattr(values, name) for name in ("data_dir", "device", "checkpoint_seconds")}
     document = _watched(Search(tuning, values.out, **options), values)
     if values.save:
-        document["preset"] = str(_save(document, values, f"onepass {command} {shlex.join(words)}"))
+        fixed = {name: value for name, value in given.items() if name not in CONDITIONS}
+        document["preset"] = str(_save(document, values, fixed, f"onepass {command} {shlex.join(words)}"))
     if values.json:
         print(json.dumps(document))
     else:
@@ -111,11 +112,11 @@ def _watched(search: Search, values: Namespace) -> dict[str, Any]:
     return document
 
 
-def _save(document: dict[str, Any], values: Namespace, command: str) -> Path:
+def _save(document: dict[str, Any], values: Namespace, fixed: dict[str, Any], command: str) -> Path:
     path = Path(values.save) if values.save.endswith(".json") else values.out / f"{values.save}.json"
     best, facts = document["best"], {name: document[name] for name in ("method", "stream")}
     accuracy = {"validation_accuracy": best["accuracy"], "n": len(best["accuracies"])}
-    write_preset(path, {**facts, "settings": best["settings"], "command": command, **accuracy})
+    write_preset(path, {**facts, "settings": {**fixed, **best["settings"]}, "command": command, **accuracy})
     return path
 
 

@@ -7,10 +7,9 @@ import os
 import signal
 import sys
 import time
-import traceback
 from types import FrameType
 
-from onepass.errors import RunError, UsageError
+from onepass.errors import explain
 
 
 def main() -> None:
@@ -48,10 +47,8 @@ def main() -> None:
             answer = {"error": ""}
         except KeyboardInterrupt:
             return
-        except (RunError, UsageError) as error:
-            answer = {"error": str(error)}
-        except Exception:  # a bug in a method: the other runs go on, and its traceback is shown at the end
-            answer = {"error": f"{config['method']} seed {config['seed']}:\n{traceback.format_exc()}"}
+        except Exception as error:  # whatever happens to one run, the others go on
+            answer = {"error": explain(f"{config['method']} seed {config['seed']}", error)}
         print(json.dumps(answer), file=voice)
 
 
