@@ -162,6 +162,9 @@ def parts(data: Dataset, fraction: float = 1.0, validate: bool = False) -> tuple
     learned, held = [], []
     for label in range(len(data.classes)):
         rows = _shuffled((data.y == label).nonzero().flatten(), 0, "part", label)
+        if validate and len(rows) < 2:
+            few = f"class {data.classes[label]!r} has {len(rows)} training images"
+            raise UsageError(f"{few}: to validate, one is held back and one learned; needed are 2 of each class")
         kept = max(1, round(VALIDATION * len(rows))) if validate else 0
         held.append(rows[:kept])
         learned.append(rows[kept : kept + max(1, round(fraction * (len(rows) - kept)))])
