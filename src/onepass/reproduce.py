@@ -49,7 +49,14 @@ def reproduce(command: str, words: Sequence[str]) -> None:
     add("--stream", default="", help=f"in place of the paper's data sets: {', '.join(STREAMS)} or a path")
     add("--only", nargs="+", default=[], metavar="PART", help="these columns, panels or points alone")
     add("--methods", nargs="+", default=[], metavar="METHOD", help="these rows alone (table1, table2, table5, figure5)")
-    add("--memory", nargs="+", type=int, default=[], metavar="N", help="these memories alone (table1, table2)")
+    add(
+        "--memory",
+        nargs="+",
+        type=int,
+        default=[],
+        metavar="N",
+        help="these of the paper's memories alone (table1, table2)",
+    )
     add("--runs", type=int, default=0, metavar="N", help="runs for each figure (default: the scale's)")
     add("--plan", action="store_true", help="say what there is to do and how long it takes, and stop")
     add_execution(parser)

@@ -69,6 +69,4 @@ class Cut:
         return max(1, round(memory * SCALES[self.scale].memory))
 
     def wants(self, method: str, memory: int) -> bool:
-        return (not self.methods or method in self.methods) and (
-            not self.memory or memory in self.memory or self.size(memory) in self.memory
-        )
+        return (not self.methods or method in self.methods) and (not self.memory or memory in self.memory)
