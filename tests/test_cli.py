@@ -30,6 +30,7 @@ def test_help_does_not_import_torch() -> None:
         assert command in done.stdout
 
 
+@pytest.mark.system
 def test_json_is_one_document_and_nothing_else(tmp_path: Path) -> None:
     words = (
         "run",
@@ -86,6 +87,7 @@ def test_asking_again_answers_from_the_store(tmp_path: Path, capsys: pytest.Capt
     assert first["summary"]["finetune"]["final_accuracy"]["interval"] is None
 
 
+@pytest.mark.system
 def test_compare_ends_with_a_table_a_picture_and_where_they_are(tmp_path: Path) -> None:
     done = onepass("compare", "finetune", "er", "--batch", "50", "--runs", "2", "--out", "here", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -213,6 +215,7 @@ def test_lists_are_tables_and_json(capsys: pytest.CaptureFixture[str]) -> None:
         assert name in json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.system
 def test_check_judges_a_learner_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from onepass.methods.er import ER\nclass Good(ER): pass\nclass Bad(ER):\n"

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from onepass.checks import PROMISES, check_learner
 from onepass.methods import METHODS, import_learner
 
@@ -28,6 +30,7 @@ def test_every_method_has_a_page_that_names_its_settings() -> None:
         assert f"(`{name}`)" in (ROOT / f"docs/methods/{page}.md").read_text().splitlines()[0]
 
 
+@pytest.mark.system
 def test_the_readmes_python_runs(tmp_path: Path) -> None:
     [program] = code("README.md")
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=120)

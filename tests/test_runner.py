@@ -156,6 +156,7 @@ def test_a_diverged_run_says_where_and_what_to_change_and_keeps_the_learner(tmp_
     assert all(value.isfinite().all() for value in onepass.load(file).net.parameters())
 
 
+@pytest.mark.system
 def test_one_failed_run_does_not_stop_the_others(tmp_path: Path) -> None:
     bad, good = quick("er", lr=1e20), quick("finetune")
     with pytest.raises(RunError, match="1 of 2 runs failed"):
@@ -237,6 +238,7 @@ def test_lists_of_no_runs_and_numbers_of_jobs_below_zero(tmp_path: Path) -> None
     assert run_many([quick("finetune")], str(tmp_path), jobs=1)[0].steps == STEPS
 
 
+@pytest.mark.system
 def test_a_worker_that_starts_while_all_are_stopped_is_stopped_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,6 +256,7 @@ def test_a_worker_that_starts_while_all_are_stopped_is_stopped_too(
     assert not list(tmp_path.rglob("result.json"))
 
 
+@pytest.mark.system
 def test_side_by_side_and_one_after_the_other_agree_for_the_same_threads(tmp_path: Path) -> None:
     configs = [quick("er", seed) for seed in (0, 1)]
     beside = run_many(configs, tmp_path, jobs=2)
@@ -356,6 +359,6 @@ def test_without_boundaries_er_fsl_takes_a_subspace_for_each_task_that_arrives()
 @pytest.mark.parametrize("scenario", ["task-free", "iid", "iid++", "i-blurry-50-10"])
 def test_every_method_runs_in_every_scenario(scenario: str) -> None:
     for method in onepass.METHODS:
-        config = RunConfig(method, fraction=0.1, scenario=scenario)
+        config = RunConfig(method, fraction=0.05, scenario=scenario)
         result = run(config)
         assert all(0 <= value <= 1 for row in result.accuracy_matrix for value in row), method

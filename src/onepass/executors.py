@@ -167,10 +167,12 @@ class Pool:
         threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(min(jobs, len(self.waiting)))]
         for thread in threads:
             thread.start()
+        told = 0.0
         while any(thread.is_alive() for thread in threads):
             time.sleep(0.05)
-            if stop() and not self.stopping:
-                self.stopping = True
+            self.stopping = self.stopping or stop()
+            if self.stopping and time.monotonic() - told > 0.5:  # again: one that just starts may not hear yet
+                told = time.monotonic()
                 for worker in list(self.workers):  # each saves its state between two steps, then ends
                     worker.send_signal(signal.SIGINT)
         if self.stopping:
@@ -185,6 +187,8 @@ class Pool:
             except IndexError:  # another thread took the last one
                 break
             worker = worker or self._start()
+            if self.stopping:
+                break
             if not self._ask(worker, index):
                 self.workers.discard(worker)
                 worker = None
@@ -200,8 +204,6 @@ class Pool:
         # A session of its own: Ctrl-C reaches us alone, and we pass it on.
         worker = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=env, start_new_session=True)
         self.workers.add(worker)
-        if self.stopping:  # it came too late for the signal that the others got
-            worker.send_signal(signal.SIGINT)
         return worker
 
     def _ask(self, worker: subprocess.Popen[str], index: int) -> bool:
