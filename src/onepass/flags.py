@@ -97,25 +97,22 @@ def natural(word: str) -> int:
 def add_execution(parser: Parser) -> None:
     """Where runs are done, from which data, and where they are stored."""
     add = parser.add_argument
-    add(
-        "--data-dir",
-        type=Path,
-        metavar="DIR",
-        help="where data sets are (default: $ONEPASS_DATA, else ~/.cache/onepass)",
-    )
-    add_bad_images(parser)
+    add_place(parser)
     add("--out", type=Path, default=Path("onepass-runs"), metavar="DIR", help="store of runs (default: %(default)s)")
     add("--jobs", type=natural, default=0, metavar="N", help="runs side by side (default: one for each core)")
     add("--on", default="", metavar="ray|HOST:PORT", help="do the runs on a Ray cluster (default: on this machine)")
-    add("--device", default="cpu", help="cpu, cuda or cuda:N (default: cpu)")
-    add(
-        "--checkpoint-seconds",
-        type=float,
-        default=30.0,
-        metavar="S",
-        help="a killed run loses at most so many seconds of work (default: 30)",
-    )
     add("--log", default="", metavar="tensorboard", help="curves of every run for TensorBoard, in its folder")
+
+
+def add_place(parser: Parser) -> None:
+    """From which data and on which device a run is made, and how often it is saved."""
+    add = parser.add_argument
+    where = "where data sets are (default: $ONEPASS_DATA, else ~/.cache/onepass)"
+    add("--data-dir", type=Path, metavar="DIR", help=where)
+    add_bad_images(parser)
+    add("--device", default="cpu", help="cpu, cuda or cuda:N (default: cpu)")
+    often = "a killed run loses at most so many seconds of work (default: 30)"
+    add("--checkpoint-seconds", type=float, default=30.0, metavar="S", help=often)
 
 
 def add_bad_images(parser: Parser) -> None:

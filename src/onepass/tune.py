@@ -12,7 +12,7 @@ from typing import Any
 
 from onepass.data.catalog import STREAMS
 from onepass.errors import RunError, UsageError
-from onepass.flags import Parser, add_bad_images, add_settings, add_stream
+from onepass.flags import Parser, add_place, add_settings, add_stream
 from onepass.methods import METHODS, canonical, method_class
 from onepass.metrics import Summary
 from onepass.presets import write_preset
@@ -73,16 +73,7 @@ def _add_flags(parser: Parser) -> None:
     add("--save", metavar="NAME", help="write the chosen settings to OUT/NAME.json, or to a PATH.json, for --preset")
     add_stream(parser)
     add("--out", type=Path, default=Path("onepass-tune"), metavar="DIR", help="store of trials (default: %(default)s)")
-    add(
-        "--data-dir",
-        type=Path,
-        metavar="DIR",
-        help="where data sets are (default: $ONEPASS_DATA, else ~/.cache/onepass)",
-    )
-    add_bad_images(parser)
-    add("--device", default="cpu", help="cpu, cuda or cuda:N (default: cpu)")
-    often = "a killed trial loses at most so many seconds of work (default: 30)"
-    add("--checkpoint-seconds", type=float, default=30.0, metavar="S", help=often)
+    add_place(parser)
     add("--json", action="store_true", help="print one JSON document on stdout instead of the table")
 
 
