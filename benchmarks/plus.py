@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from onepass.executors import run_many
 from onepass.results import RunConfig
 
-DECAY = 0.99
+DECAY = 0.98
+FEATURES = 160  # of slim-resnet18
 RUNS = 3
 CHANGES: dict[str, Mapping[str, Any]] = {
     "ER-FSL with the average": {},
@@ -37,14 +39,14 @@ CHANGES: dict[str, Mapping[str, Any]] = {
 }
 
 
-def config(change: Mapping[str, Any], stream: str, seed: int, **more: Any) -> RunConfig:
+def config(change: Mapping[str, Any], stream: str, seed: int) -> RunConfig:
     settings = {"memory": 1000, "average": DECAY, **change}
     made = RunConfig(
         "candidates:Candidate", stream, net="slim-resnet18", fraction=0.2, validate=True, seed=seed, settings=settings
     )
     if "subspace" in change:
-        settings["subspace"] = change["subspace"] * (160 // made.tasks)
-    return RunConfig(**{**vars(made), "settings": settings, **more})
+        settings["subspace"] = change["subspace"] * (FEATURES // made.tasks)
+    return replace(made, settings=settings)
 
 
 def main() -> int:

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from onepass.checkpoint import write_text
 from onepass.errors import RunError, UsageError
@@ -55,28 +55,31 @@ def claim(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
         raise RunError(f"cannot write to {path}: {error}") from error
     try:
         told = False
-        while handle is not None and not _locked(handle):
+        while (lock := _lock(handle)) == "taken":
             if not told:
                 print(f"{path} is being trained by another process; waiting for its result", file=sys.stderr)
             told = True
             waiting()
             time.sleep(0.2)
-        for left in path.glob(".checkpoint.*"):  # of a process that was killed while it wrote
-            left.unlink(missing_ok=True)
+        if lock == "held":
+            for left in path.glob(".checkpoint.*"):  # of a process that was killed while it wrote
+                left.unlink(missing_ok=True)
         yield
     finally:
         if handle is not None:
             os.close(handle)
 
 
-def _locked(handle: int) -> bool:
+def _lock(handle: int | None) -> Literal["held", "taken", "impossible"]:
+    if handle is None:
+        return "impossible"
     import fcntl
 
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        return error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN)
-    return True
+        return "taken" if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN) else "impossible"
+    return "held"
 
 
 def save_evaluations(path: Path, lines: list[dict[str, Any]]) -> None:
