@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from matplotlib.figure import Figure
 
 import beyond
 import candidates
 import plus
 from helpers import labelled, make, no_replay, normed_net, rng, some_batch, some_images
+from onepass import pictures
 from onepass.batch import Task
 from onepass.results import Result, RunConfig
 
@@ -60,6 +62,22 @@ def test_last_weights_and_average_stand_side_by_side() -> None:
     cells = ["ER", "35.0 ± 63.5", "55.0 ± 64.2", "**+20.1 ± 0.6 (2)**", "45.0", "65.0", "27.5", "47.5"]
     assert row == "| " + " | ".join(cells) + " |"  # worst case: (0.2 + 0.35) / 2 and (0.4 + 0.55) / 2
     assert beyond.last_and_average([replace(one, anytime=[]) for one in results]) == "Not run yet."
+
+
+def test_curves_show_the_mean_of_the_runs_by_last_weights_and_by_average(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = RunConfig("er", "cifar10", tasks=2, net="slim-resnet18", anytime=20, settings={"average": 0.9})
+    results = [result(replace(config, seed=seed), 0.3, 0.5) for seed in range(2)]
+    results[1].anytime[0]["accuracy"] = [0.8]
+    drawn: list[Figure] = []
+    monkeypatch.setattr(pictures, "save", lambda figure, path: drawn.append(figure))
+    beyond.curves(results, tmp_path / "curves.png")
+    panel = drawn[0].axes[0]
+    means = {line.get_label(): list(line.get_ydata()) for line in panel.lines if line.get_alpha() is None}
+    assert panel.get_title(loc="left") == "ER, n = 2"
+    assert means["last weights"] == pytest.approx([70, 30])  # 60 and 80; 20 and 40 in both
+    assert means["average"] == pytest.approx([80, 50])
 
 
 def test_a_change_stands_as_its_difference_to_the_runs_without_it() -> None:

@@ -6,7 +6,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from onepass import metrics, report
+from matplotlib.figure import Figure
+
+from onepass import metrics, pictures, report
 from onepass.results import Result
 from onepass.statistics import Difference, against, holm, paired, real
 from onepass.store import key
@@ -55,12 +57,19 @@ def averages(folder: Path) -> str:
     return "\n".join([rows(heads, [last, *body]), "", f"Points above the last weights of the same runs. {BOLD}"])
 
 
+def with_both(results: Sequence[Result]) -> dict[str, list[Result]]:
+    """The runs of each method that kept an average and looked on their way."""
+    found = [one for one in results if one.accuracy_matrix_average and one.anytime]
+    if found:
+        report.check_one_protocol(found)
+    return report.by_method(found)
+
+
 def last_and_average(results: Sequence[Result]) -> str:
     """Each method by its last weights and by their average: at the end, on the way, and at its worst."""
-    groups = report.by_method([one for one in results if one.accuracy_matrix_average and one.anytime])
+    groups = with_both(results)
     if not groups:
         return "Not run yet."
-    report.check_one_protocol([one for group in groups.values() for one in group])
     # For each method, each side (last weights, average) and each measure (final, anytime, worst case) a value a run.
     sides = {
         name: [list(zip(*map(side, group), strict=True)) for side in (_last, _average)]
@@ -77,6 +86,30 @@ def last_and_average(results: Sequence[Result]) -> str:
         body.append([report.title(name), *cells])
     heads = ["row", "last weights", "average", "difference", "anytime, last", "average", "worst case, last", "average"]
     return "\n".join([rows(heads, body), "", BOLD])
+
+
+def curves(results: Sequence[Result], path: Path) -> None:
+    """A panel for each method: accuracy on the way, each run thin and their mean, by last weights and by average."""
+    groups, across = with_both(results), 5
+    down = -(-len(groups) // across)
+    drawn = Figure(figsize=(2.2 * across, 1.9 * down + 0.5), dpi=120, layout="constrained")
+    panels = drawn.subplots(down, across, sharex=True, sharey=True, squeeze=False).flatten()
+    for panel, (method, group) in zip(panels, groups.items(), strict=False):
+        steps = [point["step"] for point in group[0].anytime]
+        for side, colour, label in (("", "tab:orange", "last weights"), ("_average", "tab:blue", "average")):
+            runs = [[100 * metrics.mean(look[f"accuracy{side}"]) for look in one.anytime] for one in group]
+            for run in runs:
+                panel.plot(steps, run, color=colour, linewidth=0.6, alpha=0.5)
+            panel.plot(steps, [metrics.mean(at) for at in zip(*runs, strict=True)], color=colour, label=label)
+        panel.set_title(f"{report.title(method)}, n = {len(group)}", fontsize="small", loc="left")
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.grid(alpha=0.25)
+    for panel in panels[len(groups) :]:
+        panel.set_visible(False)
+    drawn.supxlabel("steps", fontsize="small")
+    drawn.supylabel("accuracy on all tasks met so far, %", fontsize="small")
+    drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside upper right", ncols=2, frameon=False)
+    pictures.save(drawn, path)
 
 
 def _last(result: Result) -> tuple[float, float, float]:
