@@ -24,11 +24,10 @@ import torch
 
 from onepass.checkpoint import write_text
 from onepass.evaluate import accuracy_by_task
-from onepass.executors import run_many
+from onepass.executors import run_many, stored
 from onepass.paper.experiments import experiment
 from onepass.paper.scales import Cut
 from onepass.paper.tables import table
-from onepass.reproduce import stored
 from onepass.results import Result, RunConfig
 from onepass.runner import Run, host_facts, run
 from onepass.store import folder, save_result
@@ -102,7 +101,7 @@ def reading(place: Path) -> dict[str, float]:
     begin = time.perf_counter()
     whole = experiment("table1", Cut())
     planned = time.perf_counter() - begin
-    found = stored(whole, place)
+    found = whole.found(stored(whole.runs, place, None))
     loaded = time.perf_counter() - begin - planned
     shown = table(whole, found)
     assert all("not run" not in cell.text for row in shown.rows for cell in row)

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from helpers import labelled, make, pixel_net, state_of
+from onepass import store
 from onepass.batch import Task
 from onepass.cli import main
 from onepass.errors import UsageError
@@ -110,13 +111,16 @@ def test_sizes_of_table_4_at_the_papers_scale_are_the_papers() -> None:
     assert runs["first reuse"] == runs["100"]
 
 
-def test_sizes_of_table_4_keep_their_share_of_a_smaller_network() -> None:
+def test_sizes_of_table_4_keep_their_ratio_to_a_tasks_share_of_another_network() -> None:
     cells = experiment("table4", Cut("small", stream="cifar10")).cells
     columns = [cell.column for cell in cells]
     assert columns == [
-        *(f"k={size}, no reuse" for size in (3, 6, 9, 12, 16, 31, 32)),
-        *(f"k={size}, reuse" for size in (62, 94, 125)),
+        *(f"k={size}, no reuse" for size in (6, 12, 19, 25, 31, 32)),  # the paper's times 32 / 51.2
+        *(f"k={size}, reuse" for size in (62, 125, 160)),  # its 300 and 400 would be more than all 160 features
     ]
+    assert cells[-1].tags == ("k=160", "300", "400")
+    assert [bool(cell.printed) for cell in cells] == [True] * 8 + [False]
+    assert cells[6].tags == ("k=62", "100", "first reuse"), "as in the paper, the first that must reuse is twice d / T"
 
 
 def test_gamma_sweeps_from_a_tenth_to_nine_and_meets_the_ablation_at_three() -> None:
@@ -183,6 +187,40 @@ def test_figures_stand_beside_printed_ones_and_what_was_not_run_says_so() -> Non
         ["ER", "50.0 ± 0.0 (35.5)", "not run (43.2)"],
         ["ER-FSL", "not run (46.9)", "not run (61.5)"],
     ]
+    assert shown.rows[0][1].numbers == {"mean": 50, "±": 0, "n": 2, "printed": 35.5, "printed ±": 2.0}
+
+
+def test_a_stream_of_the_papers_stands_for_itself() -> None:
+    found = experiment("table1", Cut("small", stream="cifar100", methods=("er",)))
+    assert [cell.column for cell in found.cells] == [f"cifar100, {memory}" for memory in (500, 1000, 2000, 5000)]
+    assert found.cells[1].printed["final accuracy"][0] == 15.7
+    assert found.note == "slim-resnet18, 20% of each stream"
+
+
+def test_runs_on_other_data_or_of_another_protocol_do_not_stand_in_one_table() -> None:
+    whole = experiment("table1", Cut(only=("cifar10, 1000",), methods=("er", "er-fsl"), runs=2))
+    runs = {run: replace(result(run, [[0.5]]), data={"sha256": "a" * 64}) for run in whole.runs}
+    table(whole, runs)
+    other = whole.cells[1].runs[0]
+    with pytest.raises(UsageError, match=r"sha256 of the data, cifar10 is aaaaaaaaaaaa \(er, er-fsl\) and bbbb"):
+        table(whole, {**runs, other: replace(runs[other], data={"sha256": "b" * 64})})
+    with pytest.raises(UsageError, match=r"for ER-FSL, cifar10, 1000, features is 7 \(seed 0\) and 100 \(seed 1\)"):
+        table(whole, {**runs, other: replace(runs[other], protocol={"features": 7})})
+
+
+def test_readings_of_table_2_do_not_compete_and_less_forgetting_is_better() -> None:
+    whole = experiment("table2", Cut(only=("cifar10",), memory=(200,), runs=3))
+    finals = {"ER-CBA, lr 0.03": 0.3, "ER-FSL, lr 0.03": 0.5}
+    found = {}
+    for cell in whole.cells:
+        for config in cell.runs:
+            final = finals.get(cell.row, 0.9) + 0.01 * config.seed * cell.row.startswith("ER-FSL")
+            found[config] = result(config, [[1.0], [final, final]])
+    shown = table(whole, found)
+    assert [row[0].text for row in shown.rows if row[1].bold] == [
+        "ER-FSL, lr 0.03: final accuracy",
+        "ER-FSL, lr 0.03: forgetting",
+    ]
 
 
 def test_verdicts_follow_the_paired_differences() -> None:
@@ -232,6 +270,24 @@ def test_the_plan_is_said_before_anything_is_trained(tmp_path: Path, capsys: pyt
     assert document["cells"][0]["printed"]["all classes"] == [26.6, None]
     assert main([*words, "--plan"]) == 0
     assert "2 runs, 2 stored, 0 to do\n" in capsys.readouterr().err
+    assert main(["reproduce", "table3", "--scale", "tiny", "--stored", "--out", str(tmp_path)]) == 0
+    assert "not run (" in capsys.readouterr().out
+    assert {path.name for path in tmp_path.glob("*.csv")} == {
+        f"table3-tiny{part}{claims}.csv" for part in ("", "-part") for claims in ("", "-claims")
+    }
+
+
+def test_what_is_stored_is_shown_without_the_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["reproduce", "figure6", "--scale", "small", "--stream", "cifar10", "--runs", "1", "--only", "0.3"]
+    words += ["--out", str(tmp_path), "--data-dir", str(tmp_path)]
+    assert main([*words, "--plan"]) == 0
+    assert "1 to do; how long that takes cannot be said without the data: no cifar10" in capsys.readouterr().err
+    assert main(words) == 2
+    [config] = experiment("figure6", Cut("small", stream="cifar10", only=("0.3",), runs=1)).runs
+    store.save_result(store.folder(tmp_path, config), result(config, [[1.0], [0.5, 0.7]]))
+    capsys.readouterr()
+    assert main(words) == 0
+    assert "60.0" in capsys.readouterr().out
 
 
 @pytest.mark.system

@@ -75,6 +75,12 @@ def test_latex_shows_what_the_text_says(text: str, expected: str) -> None:
     assert escaped(text) == expected
 
 
+def test_csv_has_a_column_for_each_number_behind_a_figure() -> None:
+    known = Cell("66.2 ± 9.1 (70.0)", numbers={"mean": 66.2, "±": 9.1, "n": 3, "printed": 70.0})
+    table = Table("", ["", "CIFAR-10"], [[Cell("ER"), known], [Cell("MIR"), Cell("n/a")]])
+    assert csv_text(table) == ",CIFAR-10 mean,CIFAR-10 ±,CIFAR-10 n,CIFAR-10 printed\nER,66.2,9.1,3,70\nMIR,,,,\n"
+
+
 def test_csv_reads_back_as_the_cells() -> None:
     assert csv_text(TABLE) == ('method,final accuracy %,p\nER_x & co,66.2 ± 9.1,< 0.001\nER-FSL,83.3 ± 5.9,"a|b, c"\n')
     assert list(csv.reader(io.StringIO(csv_text(TABLE))))[2] == ["ER-FSL", "83.3 ± 5.9", "a|b, c"]

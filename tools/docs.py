@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import beyond
-from onepass import report, reproduce, tables
+from onepass import executors, report, tables
 from onepass.methods import METHODS
 from onepass.paper import experiments, printed
 from onepass.paper import tables as paper_tables
@@ -225,7 +225,7 @@ def experiment(argument: str) -> str:
     """NAME:SCALE:STREAM:FOLDER: a table of the paper with what is stored, and the verdicts on its claims."""
     name, scale, stream, folder = argument.split(":")
     whole = experiments.experiment(name, Cut(scale, stream=stream))
-    found = reproduce.stored(whole, ROOT / folder)
+    found = whole.found(executors.stored(whole.runs, ROOT / folder, None))
     if not found:
         return f"{whole.title}: not run yet."
     run = replace(whole, cells=[cell for cell in whole.cells if any(config in found for config in cell.runs)])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Sequence
 
-from onepass.data.catalog import load
-from onepass.executors import run_many
+from onepass.data.catalog import is_path, load
+from onepass.executors import run_many, stored
 from onepass.logs import check_log
 from onepass.progress import Bar, Display
 from onepass.results import Result, RunConfig
@@ -19,10 +19,23 @@ def read(runs: Sequence[RunConfig], values: Namespace) -> None:
             load(stream, root=values.data_dir, image_size=size, bad_images=values.bad_images, progress=bar.report)
 
 
-def execute(runs: Sequence[RunConfig], values: Namespace, names: Sequence[str] = ()) -> list[Result]:
-    """All results in order; `values` are the flags of `flags.add_execution`, `names` what the bars call the runs."""
+def look(runs: Sequence[RunConfig], values: Namespace) -> list[Result | None]:
+    """What of the runs is stored. Data behind a path may have changed, so they are read for it; others are not."""
+    read([run for run in runs if is_path(run.stream)], values)
+    return stored(runs, values.out, values.data_dir)
+
+
+def execute(
+    runs: Sequence[RunConfig],
+    values: Namespace,
+    names: Sequence[str] = (),
+    found: Sequence[Result | None] | None = None,
+) -> list[Result]:
+    """All results in order; `values` are the flags of `flags.add_execution`, `names` what the bars call the runs,
+    `found` what `look` said if it has been asked."""
     check_log(values.log)
-    read(runs, values)
+    found = look(runs, values) if found is None else found
+    read([run for run, result in zip(runs, found, strict=True) if result is None], values)
     with Display(names or [f"{run.method} seed {run.seed}" for run in runs]) as display:
         return run_many(
             runs,
@@ -33,6 +46,7 @@ def execute(runs: Sequence[RunConfig], values: Namespace, names: Sequence[str] =
             device=values.device,
             checkpoint_seconds=values.checkpoint_seconds,
             log=values.log,
+            found=found,
             report=display.report,
             stop=display.stop,
         )

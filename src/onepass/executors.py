@@ -34,6 +34,16 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def stored(configs: Sequence[RunConfig], out: Path, data_dir: Path | None) -> list[Result | None]:
+    """What need not be trained again; one that is damaged, or of other data than are there now, is named on stderr."""
+    kinds = {(config.stream, config.image_size): config for config in configs}
+    digests = {kind: changeable(config, data_dir) for kind, config in kinds.items()}
+    return [
+        store.load_result(store.folder(out, config), config, digest=digests[config.stream, config.image_size])
+        for config in configs
+    ]
+
+
 def run_many(
     configs: Sequence[RunConfig],
     out: Path | str,
@@ -44,10 +54,13 @@ def run_many(
     checkpoint_seconds: float = 30.0,
     log: str = "",
     on: str = "",
+    found: Sequence[Result | None] | None = None,
     report: Report = lambda index, done, total: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> list[Result]:
     """All results, in order. What is stored is not trained again; a failed run is named after the others are done.
+
+    `found` is what `stored` gave for the same list, if it has been asked already.
 
     When `stop` becomes true, every run in progress saves its state between two steps, and KeyboardInterrupt is raised.
     `on` a Ray cluster ("ray", "ray://HOST:PORT" or "HOST:PORT") `out` and `data_dir` are folders that all nodes share.
@@ -62,13 +75,8 @@ def run_many(
     limit, jobs = jobs, min(jobs or cores(), len(configs))
     # From the whole list, so that stopping and continuing never changes it. The size of a cluster may well change.
     threads = 1 if on and not limit else max(1, cores() // jobs)
-    kinds = {(config.stream, config.image_size): config for config in configs}
-    digests = {kind: changeable(config, data_dir) for kind, config in kinds.items()}
-    stored = [
-        store.load_result(store.folder(out, config), config, digest=digests[config.stream, config.image_size])
-        for config in configs
-    ]
-    waiting = [index for index, result in enumerate(stored) if result is None]
+    found = stored(configs, out, data_dir) if found is None else found
+    waiting = [index for index, result in enumerate(found) if result is None]
     for index in set(range(len(configs))) - set(waiting):
         report(index, 0, 0)  # there was nothing to do
     for index in {store.key(configs[index]): index for index in waiting}.values():
@@ -90,7 +98,7 @@ def run_many(
         failures = Pool(configs, waiting, everything, report).work(jobs, stop)
     if failures:
         raise RunError("\n".join([f"{len(failures)} of {len(configs)} runs failed:", *failures]))
-    return [result or run(config, out, **options) for result, config in zip(stored, configs, strict=True)]
+    return [result or run(config, out, **options) for result, config in zip(found, configs, strict=True)]
 
 
 def _here(

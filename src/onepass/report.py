@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,6 +89,27 @@ def check_one_protocol(results: Sequence[Result]) -> None:
     for method, group in by_method(results).items():
         own = [(f"seed {result.config.seed}", _own(result)) for result in group]
         problems += [f"for {method}, {problem}" for problem in _differing(own)]
+    _refuse(problems)
+
+
+def check_alike(places: Mapping[str, Sequence[Result]]) -> None:
+    """Runs of one place in a table must have one protocol, and all runs on a stream the same data."""
+    problems = []
+    for place, group in places.items():
+        own = [
+            (f"seed {one.config.seed}", {k: v for k, v in one.protocol.items() if k not in BY_SEED}) for one in group
+        ]
+        problems += [f"for {place}, {problem}" for problem in _differing(own)]
+    results = [one for group in places.values() for one in group]
+    data = [(one.config.method, {f"{k}, {one.config.stream}": v for k, v in _data(one).items()}) for one in results]
+    _refuse(problems + _differing(data))
+
+
+def _data(result: Result) -> dict[str, str]:
+    return {"sha256 of the data": result.data["sha256"][:12]} if "sha256" in result.data else {}
+
+
+def _refuse(problems: Sequence[str]) -> None:
     if problems:
         what = "; ".join(problems)
         raise UsageError(f"runs of several protocols cannot stand in one table: {what}. Give runs of one protocol only")
@@ -102,9 +123,7 @@ def _shared(result: Result) -> dict[str, Any]:
         facts["scenario"] = config.scenario
     if hasattr(config.settings, "memory"):
         facts["memory"] = config.settings.memory
-    if "sha256" in result.data:
-        facts["sha256 of the data"] = result.data["sha256"][:12]
-    return facts
+    return facts | _data(result)
 
 
 def _own(result: Result) -> dict[str, Any]:
@@ -190,7 +209,8 @@ def overview(results: Sequence[Result]) -> Table:
     def shown(method: str, name: str) -> Cell:
         value, runs = rows[method][name], len(groups[method])
         fewer = f" (n = {value.n})" if value and value.n < runs else ""
-        return Cell(cell(value) + fewer, bold=method == winner and name == "final_accuracy")
+        bold = method == winner and name == "final_accuracy"
+        return Cell(cell(value) + fewer, bold, tables.numbers(value.mean, value.interval, value.n) if value else {})
 
     lines = [
         [Cell(title(method)), *(shown(method, name) for name in names), Cell(str(len(group)))]
@@ -212,10 +232,10 @@ def _notes(results: Sequence[Result]) -> list[str]:
         )
     if any(result.prequential for result in results):
         notes.append("prequential: each batch predicted just before it was learned")
-    return notes + _hosts(results)
+    return notes + hosts(results)
 
 
-def _hosts(results: Sequence[Result]) -> list[str]:
+def hosts(results: Sequence[Result]) -> list[str]:
     notes = []
     for name, what in (("torch", "runs from torch"), ("device", "runs on")):
         found = dict.fromkeys(str(result.host[name]) for result in results if name in result.host)
@@ -232,7 +252,8 @@ def comparison(results: Sequence[Result], baseline: str) -> Table:
         raise unknown("baseline", baseline, rivals, "methods that can be compared here")
     rows = []
     for method, found in statistics.against(rivals, baseline).items():
-        difference = Cell(tables.figure(found.mean, found.interval, "+"), bold=statistics.real(found))
+        shown = tables.figure(found.mean, found.interval, "+")
+        difference = Cell(shown, statistics.real(found), tables.numbers(found.mean, found.interval, found.n))
         p = "n/a" if found.p is None else "< 0.001" if found.p < 0.001 else f"{found.p:.3f}"
         rows.append([Cell(title(method)), difference, Cell(p), Cell(str(found.n))])
     name = title(baseline)
@@ -241,7 +262,7 @@ def comparison(results: Sequence[Result], baseline: str) -> Table:
         "p: paired t test, two-sided, Holm-adjusted over the rows; bold: p < 0.05"
     )
     heads = ["method", f"difference to {name}", "p", "n"]
-    return Table(f"{caption(results)}: compared with {name}", heads, rows, [note, *_hosts(results)])
+    return Table(f"{caption(results)}: compared with {name}", heads, rows, [note, *hosts(results)])
 
 
 def markdown(results: Sequence[Result]) -> str:

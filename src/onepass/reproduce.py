@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onepass.data.catalog import STREAMS
-from onepass.errors import UsageError
+from onepass.errors import RunError, UsageError
 from onepass.flags import Parser, add_execution
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def reproduce(command: str, words: Sequence[str]) -> None:
     )
     add("--runs", type=int, default=0, metavar="N", help="runs for each figure (default: the scale's)")
     add("--plan", action="store_true", help="say what there is to do and how long it takes, and stop")
+    add("--stored", action="store_true", help="show what is stored, and train nothing")
     add_execution(parser)
     add("--json", action="store_true", help="print one JSON document on stdout instead of tables")
     values = parser.parse(words)
@@ -70,38 +71,45 @@ def reproduce(command: str, words: Sequence[str]) -> None:
 
     parts = (tuple(values.only), tuple(values.methods), tuple(values.memory))
     wanted = experiment(values.name, Cut(values.scale, values.stream, *parts, values.runs))
-    found = stored(wanted, values.out)
-    _say_plan(wanted, found, values)
+    from onepass.execute import execute, look
+
+    results = look(wanted.runs, values)
+    _say_plan(wanted, wanted.found(results), values)
     if values.plan:
         return
-    from onepass.execute import execute
-
-    places = {run: f"{cell.row}, {cell.column}" for cell in wanted.cells for run in cell.runs}
-    results = execute(wanted.runs, values, [f"{places[run]}, seed {run.seed}" for run in wanted.runs])
-    _show(wanted, dict(zip(wanted.runs, results, strict=True)), values)
-
-
-def stored(wanted: Experiment, out: Path) -> Found:
-    from onepass import store
-
-    loaded = {config: store.load_result(store.folder(out, config), config, quiet=True) for config in wanted.runs}
-    return {config: result for config, result in loaded.items() if result is not None}
+    if not values.stored:
+        places = {run: f"{cell.row}, {cell.column}" for cell in wanted.cells for run in cell.runs}
+        names = [f"{places[run]}, seed {run.seed}" for run in wanted.runs]
+        try:
+            results = [*execute(wanted.runs, values, names, results)]
+        except RunError:  # the others are done
+            _show(wanted, wanted.found(look(wanted.runs, values)), values)
+            raise
+    _show(wanted, wanted.found(results), values)
 
 
 def _say_plan(wanted: Experiment, found: Found, values: Any) -> None:
     """Before anything is trained: how much is stored, how much is left, and how long that takes."""
+    left: list[RunConfig] = [config for config in wanted.runs if config not in found]
+    line = f"{wanted.title}: {len(wanted.runs)} runs, {len(found)} stored, {len(left)} to do"
+    print(line + (f"; {_time(left, found, values)}" if left and not values.stored else ""), file=sys.stderr)
+    print(wanted.note, file=sys.stderr)
+
+
+def _time(left: Sequence[RunConfig], found: Found, values: Any) -> str:
     from onepass.execute import read
     from onepass.executors import cores
     from onepass.paper.estimate import in_words, seconds
 
-    left: list[RunConfig] = [config for config in wanted.runs if config not in found]
-    line = f"{wanted.title}: {len(wanted.runs)} runs, {len(found)} stored, {len(left)} to do"
-    if left:
+    try:
         read(left, values)
-        side = 1 if values.on else min(values.jobs or cores(), len(left))
-        time = in_words(seconds(left, found.values(), values.data_dir) / side)
-        line += f"; about {time} and the evaluations, " + (f"{side} side by side" if not values.on else "on one core")
-    print(f"{line}\n{wanted.note}", file=sys.stderr)
+    except UsageError as error:
+        if values.plan:
+            return f"how long that takes cannot be said without the data: {error}"
+        raise
+    side = 1 if values.on else min(values.jobs or cores(), len(left))
+    time = in_words(seconds(left, found.values(), values.data_dir) / side)
+    return f"about {time} and the evaluations, " + (f"{side} side by side" if not values.on else "on one core")
 
 
 def _show(wanted: Experiment, found: Found, values: Any) -> None:
@@ -114,11 +122,13 @@ def _show(wanted: Experiment, found: Found, values: Any) -> None:
     from onepass.paper.tables import table, verdicts
 
     shown = [part for part in (table(wanted, found), verdicts(wanted, found)) if part is not None]
-    name = "-".join([wanted.name, values.scale, *([Path(values.stream).name] if values.stream else [])])
+    cut = ["part"] if values.only or values.methods or values.memory or values.runs else []  # beside the whole table
+    name = "-".join([wanted.name, values.scale, *([Path(values.stream).name] if values.stream else []), *cut])
     paths = []
     for suffix, render in tables.FORMATS.items():
-        paths.append(values.out / f"{name}.{suffix}")
-        write_text(paths[-1], "\n".join(render(part) for part in shown))
+        for part, end in zip(shown, ("", "-claims"), strict=False):
+            paths.append(values.out / f"{name}{end}.{suffix}")
+            write_text(paths[-1], render(part))
     if wanted.name in figures.FIGURES:
         figure = figures.draw(wanted, found)
         for suffix in ("png", "svg", "pdf"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 class Cell:
     text: str
     bold: bool = False
+    numbers: Mapping[str, float | None] = field(default_factory=dict)  # behind the text, for CSV: "mean", "n", ...
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,11 @@ def figure(mean: float | None, interval: float | None, sign: str = "") -> str:
     """A share and its interval in per cent; `sign` is "+" for differences."""
     half = "n/a" if interval is None else f"{100 * interval:.1f}"
     return "n/a" if mean is None else f"{100 * mean:{sign}.1f} ± {half}"
+
+
+def numbers(mean: float | None, interval: float | None, n: int) -> dict[str, float | None]:
+    """The same as numbers."""
+    return {"mean": None if mean is None else 100 * mean, "±": None if interval is None else 100 * interval, "n": n}
 
 
 def markdown(table: Table) -> str:
@@ -110,12 +116,24 @@ def latex(table: Table) -> str:
 
 
 def csv_text(table: Table) -> str:
-    """Heads and rows alone."""
+    """Heads and rows alone; a column of figures becomes one for each of the numbers behind them."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(table.heads)
-    writer.writerows([cell.text for cell in row] for row in table.rows)
+    names = [list(dict.fromkeys(name for cell in cells for name in cell.numbers)) for cells in _columns(table)]
+    heads = [[f"{head} {name}".strip() for name in part] for head, part in zip(table.heads, names, strict=True)]
+    writer.writerow(word for head, part in zip(table.heads, heads, strict=True) for word in part or [head])
+    for row in table.rows:
+        found = [[_plain(cell.numbers.get(name)) for name in part] for cell, part in zip(row, names, strict=True)]
+        writer.writerow(word for cell, part in zip(row, found, strict=True) for word in part or [cell.text])
     return text.getvalue()
+
+
+def _columns(table: Table) -> list[list[Cell]]:
+    return [[row[place] for row in table.rows] for place in range(len(table.heads))]
+
+
+def _plain(number: float | None) -> str:
+    return "" if number is None else f"{number:.6g}"
 
 
 def rich_table(table: Table) -> rich.table.Table:
@@ -128,7 +146,8 @@ def rich_table(table: Table) -> rich.table.Table:
     shown = rich.table.Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     for number, head in enumerate(table.heads):
         justify: Literal["left", "right"] = "right" if number else "left"
-        shown.add_column(Text(head), justify=justify, no_wrap=not number, overflow="fold")  # narrow, but nothing hidden
+        longest = max(map(len, head.split()), default=0)  # narrow, but nothing hidden and no head broken in a word
+        shown.add_column(Text(head), justify=justify, no_wrap=not number, overflow="fold", min_width=longest)
     for row in table.rows:
         shown.add_row(*(Text(cell.text, style="bold" if cell.bold else "") for cell in row))
     return shown

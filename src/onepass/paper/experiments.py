@@ -17,7 +17,7 @@ from onepass.errors import UsageError
 from onepass.methods import METHODS
 from onepass.net import NETS
 from onepass.paper import printed
-from onepass.paper.scales import SCALES, Cut
+from onepass.paper.scales import Cut
 from onepass.results import Result, RunConfig
 
 Printed = tuple[float, float | None]  # a mean and its interval, in per cent
@@ -26,6 +26,7 @@ ANALYSIS = "onepass.paper.analysis:Analysis"
 MEMORIES = {"cifar10": (100, 200, 500, 1000), "cifar100": (500, 1000, 2000, 5000)}
 MEMORIES["mini-imagenet"] = MEMORIES["cifar100"]
 EFFECTIVE = ("er", "ss-il", "scr", "er-ace", "ocm", "obc", "pcr", "er-lode", "er-cba", "er-fsl")
+OWN = 51.2  # the paper's d / T: 512 features, ten tasks
 ABLATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "1": ("ER-FSL", {}),
     "2": ("no L_c", {"new_weight": 0.0}),
@@ -46,6 +47,7 @@ class Cell:
     runs: tuple[RunConfig, ...]
     tags: tuple[str, ...]  # what --only may call it
     printed: Mapping[str, Printed] = field(default_factory=dict)
+    group: str = ""  # only cells of one group are rivals
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,10 @@ class Experiment:
         """Every run once, in an order in which the first seeds of all cells come first."""
         ordered = sorted((run for cell in self.cells for run in cell.runs), key=lambda run: run.seed)
         return list(dict.fromkeys(ordered))
+
+    def found(self, results: Iterable[Result | None]) -> dict[RunConfig, Result]:
+        """By run what is there, from the results of all runs in their order."""
+        return {run: result for run, result in zip(self.runs, results, strict=True) if result is not None}
 
 
 def _final(result: Result) -> float:
@@ -93,18 +99,12 @@ def _table1(cut: Cut) -> Experiment:
                     values = rows[method][paper]
                     found = {"final accuracy": tuple(values.get("any") or values[str(memory)])}
                     cells.append(_cell(cut, method, paper, stream, memory, found))
-    return Experiment("table1", "Table 1: final accuracy, %", FINAL, cells, _in_place(cut, MEMORIES))
+    return Experiment("table1", "Table 1: final accuracy, %", FINAL, cells, cut.about(MEMORIES))
 
 
 def _cell(cut: Cut, method: str, paper: str, stream: str, memory: int, found: Mapping[str, Any]) -> Cell:
     label = f"{stream}, {cut.size(memory)}"
     return Cell(METHODS[method].title, label, cut.config(method, stream, memory), (stream, paper, label), found)
-
-
-def _in_place(cut: Cut, named: Iterable[str]) -> str:
-    pairs = cut.streams(named)
-    stood = [f"{stream} in place of {paper}" for paper, stream in pairs if stream != paper]
-    return "; ".join([*stood, SCALES[cut.scale].about])
 
 
 def _table2(cut: Cut) -> Experiment:
@@ -126,6 +126,7 @@ def _table2(cut: Cut) -> Experiment:
             cut.config(method, stream, memory, **dict(changes)),
             (stream, paper, reading),
             {name: (value, None) for name, value in zip(measures, rows[method][paper][str(memory)], strict=True)},
+            reading,
         )
         for paper, stream in cut.streams(columns)
         for memory in columns[paper]
@@ -134,7 +135,7 @@ def _table2(cut: Cut) -> Experiment:
         if cut.wants(method, memory)
     ]
     title = "Table 2: final accuracy and forgetting in CBA's setting, %"
-    return Experiment("table2", title, measures, cells, _in_place(cut, columns))
+    return Experiment("table2", title, measures, cells, cut.about(columns))
 
 
 def _table3(cut: Cut) -> Experiment:
@@ -149,30 +150,30 @@ def _table3(cut: Cut) -> Experiment:
         )
         for index, (name, settings) in ABLATIONS.items()
     ]
-    return Experiment("table3", "Table 3: ablation, final accuracy, %", PARTS, cells, _in_place(cut, ["cifar100"]))
+    return Experiment("table3", "Table 3: ablation, final accuracy, %", PARTS, cells, cut.about(["cifar100"]))
 
 
 def _table4(cut: Cut) -> Experiment:
-    """Sizes keep their share of the features; where the paper's 51 fills its space with ten tasks, ours is d / T."""
-    stream = cut.streams(["cifar100"])[0][1]
+    """Sizes keep their ratio to d / T, which decides when dimensions are reused; none is larger than d."""
+    stream, columns = cut.streams(["cifar100"])[0][1], printed()["table4"]["columns"]
     whole = cut.config("er-fsl", stream, 1000)
     with torch.device("meta"):  # only to ask the network how many features it has
         _, features = NETS[whole[0].net](3)
-    tasks = whole[0].tasks
+    own = features // whole[0].tasks
     sizes: dict[int, list[str]] = {}
-    for size in printed()["table4"]["columns"]:
-        ours = features // tasks if size == "51" else max(1, round(int(size) * features / 512))
-        sizes.setdefault(ours, []).append(size)
+    for size in columns:
+        ours = own if size == "51" else max(1, round(int(size) * features / whole[0].tasks / OWN))
+        sizes.setdefault(min(ours, features), []).append(size)
     cells: list[Cell] = []
     for ours, paper in sorted(sizes.items()):
-        runs = whole if ours == features // tasks else cut.config("er-fsl", stream, 1000, settings={"subspace": ours})
-        reuse = "reuse" if ours * tasks > features else "no reuse"
+        runs = whole if ours == own else cut.config("er-fsl", stream, 1000, settings={"subspace": ours})
+        reuse = "reuse" if ours * whole[0].tasks > features else "no reuse"
         first = reuse == "reuse" and not any("first reuse" in cell.tags for cell in cells)
-        value = printed()["table4"]["columns"][paper[0]]
         tags = (f"k={ours}", *paper, *(["first reuse"] if first else []))
-        label = f"k={ours}, {reuse}"
-        cells.append(Cell("ER-FSL", label, runs, tags, {"final accuracy": (value, None)}))
-    note = f"{_in_place(cut, ['cifar100'])}; k of {features} features in the place of k of 512"
+        alike = len(paper) == 1 and ours < features  # else the paper's size is larger than all features here
+        found = {"final accuracy": (columns[paper[0]], None)} if alike else {}
+        cells.append(Cell("ER-FSL", f"k={ours}, {reuse}", runs, tags, found))
+    note = f"{cut.about(['cifar100'])}; d / T is {own} here, {int(OWN)} in the paper; other sizes in proportion"
     return Experiment("table4", "Table 4: final accuracy by subspace size, %", FINAL, cells, note)
 
 
@@ -190,12 +191,13 @@ def _figure2(cut: Cut) -> Experiment:
             ),
             (panel, f"{panel}{scale:g}"),
             {"all classes": (found[panel], None)} if panel in found else {},
+            panel,
         )
         for panel, rule, scale, since in panels
     ]
     measures = {**PARTS, "first task when learned": lambda result: result.accuracy_matrix[0][0]}
     title = "Figure 2: two tasks, accuracy by the share of features that new samples are learned in, %"
-    return Experiment("figure2", title, measures, cells, _in_place(cut, ["cifar10"]))
+    return Experiment("figure2", title, measures, cells, cut.about(["cifar10"]))
 
 
 def _figure4(cut: Cut) -> Experiment:
@@ -227,7 +229,7 @@ def _figure6(cut: Cut) -> Experiment:
         )
         for step in range(1, 10)
     ]
-    return Experiment("figure6", "Figure 6: final accuracy by gamma, %", PARTS, cells, _in_place(cut, ["cifar100"]))
+    return Experiment("figure6", "Figure 6: final accuracy by gamma, %", PARTS, cells, cut.about(["cifar100"]))
 
 
 EXPERIMENTS: dict[str, Callable[[Cut], Experiment]] = {

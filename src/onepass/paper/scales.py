@@ -8,6 +8,7 @@ from typing import Any
 
 from onepass.config import ReplayConfig, unknown
 from onepass.data.catalog import canonical as stream_name
+from onepass.data.catalog import find_stream
 from onepass.errors import UsageError
 from onepass.methods import canonical, method_class
 from onepass.results import RunConfig
@@ -17,7 +18,6 @@ from onepass.results import RunConfig
 class Scale:
     """How much of the paper's protocol is kept."""
 
-    about: str
     runs: int
     net: str = ""  # the stream's
     fraction: float = 1.0
@@ -26,9 +26,9 @@ class Scale:
 
 
 SCALES = {
-    "paper": Scale("the paper's protocol: resnet18, whole streams", 10),
-    "small": Scale("slim-resnet18, a fifth of each stream", 3, "slim-resnet18", 0.2),
-    "tiny": Scale("a fifth of the digits, memories of a tenth", 2, "", 0.2, "digits", 0.1),
+    "paper": Scale(10),
+    "small": Scale(3, "slim-resnet18", 0.2),
+    "tiny": Scale(2, "", 0.2, "digits", 0.1),
 }
 
 
@@ -53,9 +53,19 @@ class Cut:
 
     def streams(self, named: Iterable[str]) -> list[tuple[str, str]]:
         """Pairs of the paper's data set and the stream that stands for it here."""
-        stand_in = self.stream or SCALES[self.scale].stream
-        pairs = [(name, stand_in or name) for name in named]
-        return pairs[:1] if stand_in else pairs  # one stream stands for all: each run once
+        stand_in, names = self.stream or SCALES[self.scale].stream, list(named)
+        if not stand_in:
+            return [(name, name) for name in names]
+        return [(stand_in if stand_in in names else names[0], stand_in)]  # one stream stands for all: each run once
+
+    def about(self, named: Iterable[str]) -> str:
+        """What stands for what, and how much of the paper's protocol is kept."""
+        pairs, scale = self.streams(named), SCALES[self.scale]
+        said = [f"{stream} in place of {paper}" for paper, stream in pairs if stream != paper]
+        nets = dict.fromkeys(scale.net or find_stream(stream).net for _, stream in pairs)
+        share = "whole streams" if scale.fraction == 1 else f"{scale.fraction:.0%} of each stream"
+        said.append(f"{', '.join(nets)}, {share}")
+        return "; ".join([*said, *([f"memories of {scale.memory:.0%}"] if scale.memory < 1 else [])])
 
     def config(self, method: str, stream: str, memory: int, **more: Any) -> tuple[RunConfig, ...]:
         """The runs of one cell, a seed each."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from onepass import statistics, tables
+from onepass import report, statistics, tables
 from onepass.methods import METHODS
 from onepass.metrics import Summary, summarise
 from onepass.paper.claims import CLAIMS, Claim
@@ -17,30 +18,35 @@ Found = Mapping[RunConfig, Result]
 Place = tuple[str, str]  # row and column
 REFERENCES = [METHODS[name].title for name in ("iid", "iid++")]
 NOTE = "mean ± 95 % Student-t interval over runs, and the printed figure in brackets"
-BOLD = "bold: really the highest (paired t test over seeds, Holm-adjusted, 5 %)"
+BOLD = "bold: really the best (paired t test over seeds, Holm-adjusted, 5 %)"
 
 
 def table(experiment: Experiment, found: Found) -> Table:
     """Rows and columns as the paper has them; a row for each measure where there are several."""
     rows = list(dict.fromkeys(cell.row for cell in experiment.cells))
     columns = _columns(experiment)
+    runs = {
+        f"{cell.row}, {cell.column}": [found[run] for run in cell.runs if run in found] for cell in experiment.cells
+    }
+    report.check_alike(runs)
     cells = {(cell.row, cell.column): cell for cell in experiment.cells}
     lines: dict[tuple[str, str], list[tables.Cell]] = {}
     for measure, function in experiment.measures.items():
         values = {place: by_seed(cell, function, found) for place, cell in cells.items()}
-        best = set() if measure == "forgetting" else _best(rows, columns, values)
+        best = _best(experiment.cells, values, -1 if measure == "forgetting" else 1)
         for row in rows:
             label = row if len(experiment.measures) == 1 else measure if len(rows) == 1 else f"{row}: {measure}"
             lines[row, measure] = [tables.Cell(label)]
             for place in ((row, column) for column in columns):
-                text = ""
+                shown = tables.Cell("")
                 if place in cells:
-                    text = _text(values[place], cells[place].printed.get(measure), len(cells[place].runs))
-                lines[row, measure].append(tables.Cell(text, bold=place in best))
+                    shown = _figure(values[place], cells[place].printed.get(measure), len(cells[place].runs))
+                lines[row, measure].append(replace(shown, bold=place in best))
     counts = sorted({len(cell.runs) for cell in experiment.cells})
     planned = f"n = {'/'.join(map(str, counts))} unless a figure says otherwise"
     ordered = [lines[row, measure] for row in rows for measure in experiment.measures]
-    return Table(experiment.title, ["", *columns], ordered, [experiment.note, f"{NOTE}; {planned}; {BOLD}"])
+    hosts = report.hosts([result for group in runs.values() for result in group])
+    return Table(experiment.title, ["", *columns], ordered, [experiment.note, f"{NOTE}; {planned}; {BOLD}", *hosts])
 
 
 def _columns(experiment: Experiment) -> list[str]:
@@ -56,26 +62,35 @@ def by_seed(cell: Cell | None, measure: Measure, found: Found) -> dict[int, floa
     return {seed: value for seed, value in values.items() if value is not None}
 
 
-def _best(rows: list[str], columns: list[str], values: Mapping[Place, Mapping[int, float]]) -> set[Place]:
-    """The places of bold figures: among the rows of each column, or in a single row among its columns."""
-    if len(rows) == 1:
-        lists = [[(rows[0], column) for column in columns]]
-    else:
-        lists = [[(row, column) for row in rows if row not in REFERENCES] for column in columns]
+def _best(cells: Sequence[Cell], values: Mapping[Place, Mapping[int, float]], sign: int) -> set[Place]:
+    """The places of bold figures: among the rows of each column and group, or in a single row among its columns."""
+    single = len({cell.row for cell in cells}) == 1
+    lists: dict[tuple[str, str], list[Place]] = {}
+    for cell in cells:
+        if cell.row not in REFERENCES:
+            lists.setdefault(("" if single else cell.column, cell.group), []).append((cell.row, cell.column))
     bold = set()
-    for places in lists:
-        groups = {str(number): values[place] for number, place in enumerate(places) if values.get(place)}
+    for places in lists.values():
+        groups = {
+            str(number): {seed: sign * value for seed, value in values[place].items()}
+            for number, place in enumerate(places)
+            if values[place]
+        }
         if (top := statistics.best(groups)) is not None:
             bold.add(places[int(top)])
     return bold
 
 
-def _text(values: Mapping[int, float], printed: Printed | None, planned: int) -> str:
-    theirs = "" if printed is None else f" ({printed[0]:g})"
+def _figure(values: Mapping[int, float], printed: Printed | None, planned: int) -> tables.Cell:
+    theirs = "" if printed is None else f" ({printed[0]:.1f})"
+    paper = {} if printed is None else {"printed": printed[0], "printed ±": printed[1]}
     if not values:
-        return f"not run{theirs}"
-    few = "" if len(values) == planned else f", n = {len(values)}"
-    return f"{per_cent(summarise(list(values.values())))}{few}{theirs}"
+        return tables.Cell(f"not run{theirs}", numbers=paper)
+    found = summarise(list(values.values()))
+    few = "" if found.n == planned else f", n = {found.n}"
+    return tables.Cell(
+        f"{per_cent(found)}{few}{theirs}", numbers={**tables.numbers(found.mean, found.interval, found.n), **paper}
+    )
 
 
 def per_cent(value: Summary) -> str:
