@@ -102,6 +102,8 @@ def test_what_was_measured_on_the_way_is_there() -> None:
     assert summary["prequential"]["mean"] == 0.4
     curve = document["groups"][0]["anytime"]
     assert (curve["x"], curve["mean"], curve["begins"]) == ([5, 10, 15], [0.6, 0.8, 0.3], [15])
+    curve = document["groups"][0]["prequential"]
+    assert (curve["x"], curve["mean"]) == ([10, 20], [0.3, 0.5])
     assert [name for name, _ in document["columns"]][-3:] == ["average_anytime", "worst_case", "prequential"]
     plain = page.document(three())["columns"]
     assert plain[:2] == [["final_accuracy", "final accuracy"], ["forgetting", "forgetting"]]
@@ -183,10 +185,23 @@ def test_the_same_runs_with_an_average_are_no_rivals_of_themselves() -> None:
     kept = [result("er", seed, [[0.9], [0.6 + 0.01 * seed, 0.7]], average=0.9) for seed in range(4)]
     kept = [replace(one, accuracy_matrix_average=[[0.9], [0.8, 0.8]]) for one in kept]
     found = page.document([*runs, *kept])
-    assert sorted(found["series"]) == ["ER, average 0.9", "ER, no average", "FINE-TUNE"]
+    assert sorted(found["series"]) == ["ER", "FINE-TUNE"], "trained twice, counted once"
+    assert found["groups"][1]["n"] == 4
+    assert found["groups"][1]["summary"]["final_accuracy_average"]["mean"] == 0.8
+    assert any("by the last weights" in line for line in found["about"])
+    more = [replace(one, config=replace(one.config, settings={"average": 0.99})) for one in kept]
+    found = page.document([*runs, *kept, *more])
+    assert sorted(found["series"]) == ["ER, average 0.9", "ER, average 0.99", "FINE-TUNE"]
     [panel] = found["panels"]
     assert found["series"][found["groups"][panel["best"]]["series"]].startswith("ER")
-    assert any("by the last weights" in line for line in found["about"])
+
+
+def test_seeds_with_and_without_an_average_are_one_group_in_the_panel() -> None:
+    runs = [result("er", 0), replace(result("er", 1, average=0.9), accuracy_matrix_average=[[0.9], [0.8, 0.8]])]
+    elsewhere = result("er", 0, fraction=0.5)
+    found = page.document([*runs, elsewhere])
+    assert found["series"] == ["ER"]
+    assert [group["n"] for group in found["groups"]] == [2, 1]
 
 
 def test_the_papers_figure_stands_beside_ours_with_what_was_done_otherwise() -> None:

@@ -383,6 +383,19 @@ def test_the_suffix_decides_the_pictures_kind_and_equal_figures_are_equal_files(
         assert (tmp_path / f"a.{kind}").read_bytes() == (tmp_path / f"b.{kind}").read_bytes()
 
 
+def test_prequential_curves_are_the_shares_of_each_stretch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [replace(result("er", seed, [[0.9]]), prequential=[[3 + seed, 10], [5, 10]]) for seed in range(2)]
+    runs[1].prequential.append([1, 5])  # one stretch more than the other has
+    drawn: list[Any] = []
+    monkeypatch.setattr(pictures, "_draw", lambda results, found, words, path: drawn.extend(found))
+    pictures.prequential([*runs, result("mir", 0, [[0.9]])], tmp_path / "a.png")
+    [curve] = drawn
+    assert (curve.method, curve.x) == ("er", [10, 20])
+    assert curve.runs == [pytest.approx([30, 50]), pytest.approx([40, 50])]
+    with pytest.raises(UsageError, match="train with --prequential"):
+        pictures.prequential([result("mir", 0, [[0.9]])], tmp_path / "a.png")
+
+
 def test_another_suffix_is_refused_and_the_three_named(two_methods: list[Result], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"a\.jpg: pictures are drawn as \.png, \.svg, \.pdf"):
         pictures.picture(two_methods, tmp_path / "a.jpg")
@@ -392,7 +405,8 @@ def test_a_report_is_written_in_every_form_asked_for(two_methods: list[Result], 
     assert report.write(two_methods, tmp_path) == [tmp_path / "cifar10.md", tmp_path / "cifar10.png"]
     assert (tmp_path / "cifar10.md").read_text() == report.markdown(two_methods)
     paths = report.write([*two_methods, looked("mir", 0)], tmp_path / "b", ("tex", "csv"), ("svg", "pdf"))
-    names = ["cifar10.tex", "cifar10.csv", "cifar10.svg", "cifar10.pdf", "cifar10-anytime.svg", "cifar10-anytime.pdf"]
+    names = ["cifar10.tex", "cifar10.csv"]
+    names += [f"cifar10{what}.{kind}" for what in ("", "-anytime", "-prequential") for kind in ("svg", "pdf")]
     assert [path.name for path in paths] == names
     assert paths[0].read_text().startswith("% \\usepackage{booktabs}")
     assert paths[1].read_text().startswith("method,final accuracy %")

@@ -61,6 +61,11 @@ def prequential_accuracy(stretches: Sequence[Sequence[int]]) -> float:
     return sum(right for right, _ in stretches) / sum(seen for _, seen in stretches)
 
 
+def prequential_curve(stretches: Sequence[Sequence[int]]) -> list[float]:
+    """The same, stretch by stretch."""
+    return [right / seen for right, seen in stretches]
+
+
 def _drops(matrix: Matrix, best: Callable[[int], float]) -> list[float]:
     return [best(j) - last for j, last in enumerate(matrix[-1][:-1])]
 

@@ -15,11 +15,12 @@ from onepass.methods import METHODS
 from onepass.metrics import Summary, summarise
 from onepass.paper import printed
 from onepass.pictures import BANDED
-from onepass.results import Result, RunConfig
+from onepass.results import WINDOW, Result, RunConfig
 
 Group = list[Result]  # runs that differ in their seed alone
 PAPER_NET, PAPER_RUNS = "resnet18", 10
 DIGITS = 6
+BESIDE = ("average", *report.MEASURES)  # what was measured beside training, which it does not change
 WIDE = 160  # letters of a fact that differs between runs
 
 
@@ -36,10 +37,7 @@ def document(results: Sequence[Result]) -> dict[str, Any]:
     """All that the page shows. Accuracies are fractions; a summary carries its text as the tables write it."""
     if not results:
         raise UsageError("no stored runs to show; make some first: onepass compare er er-fsl --runs 3")
-    unique: dict[str, dict[int, Result]] = {}
-    for result in results:
-        unique.setdefault(store.key(result.config), {}).setdefault(result.config.seed, result)
-    named = _named([list(runs.values()) for runs in unique.values()])
+    named = _named(_grouped(report.once(results)))
     series = list(dict.fromkeys(label for label, _, _ in named))
     groups = [{"series": series.index(label), "stream": stream, **_entry(group)} for label, stream, group in named]
     panels = _panels(groups, [group for _, _, group in named])
@@ -53,6 +51,21 @@ def document(results: Sequence[Result]) -> dict[str, Any]:
         "groups": groups,
         "panels": panels,
     }
+
+
+def _grouped(runs: list[Result]) -> list[Group]:
+    """Runs that were trained alike. One without an average stands beside those with one, unless there are several."""
+    keys = [store.key(report.trained(run.config)) for run in runs]
+    own = [run.config.learner_config.average for run in runs]
+    kept: dict[str, set[float]] = {}
+    for key, decay in zip(keys, own, strict=True):
+        if decay is not None:
+            kept.setdefault(key, set()).add(decay)
+    groups: dict[tuple[str, float | None], Group] = {}
+    for run, key, decay in zip(runs, keys, own, strict=True):
+        others = kept.get(key, set())
+        groups.setdefault((key, next(iter(others)) if decay is None and len(others) == 1 else decay), []).append(run)
+    return list(groups.values())
 
 
 def _about(runs: list[Result], stored: int) -> list[str]:
@@ -81,7 +94,12 @@ def _named(groups: list[Group]) -> list[tuple[str, str, Group]]:
     found = []
     for config, group in zip(configs, groups, strict=True):
         near = [other for other in configs if other.stream == config.stream]
-        rivals = [_own(other) for other in near if other.method == config.method]
+        beside = {name: _own(config)[name] for name in BESIDE}  # tells nothing from other panels
+        rivals = [
+            _own(other) | ({} if _shared(other) == _shared(config) else beside)
+            for other in near
+            if other.method == config.method
+        ]
         label = ", ".join([report.title(config.method), *_told(_own(config), rivals)])
         clash = list(paths.values()).count(config.stream_label) > 1
         place = config.stream if clash else config.stream_label
@@ -145,6 +163,7 @@ def _entry(group: Group) -> dict[str, Any]:
         "printed": _printed(group),
         "curve": _curve(list(range(1, len(matrices[0]) + 1)), averages),
         "anytime": _anytime_curve(group),
+        "prequential": _prequential_curve(group),
         "matrix": [[round(metrics.mean(cells), DIGITS) for cells in zip(*row, strict=True)] for row in rows],
         "drops": [_summary(values) for values in drops],
         "cost": METHODS[config.method].cost if config.method in METHODS else None,
@@ -180,13 +199,19 @@ def _curve(x: list[int], runs: list[list[float]]) -> dict[str, Any]:
 
 
 def _anytime_curve(group: Group) -> dict[str, Any] | None:
-    looks = [{look["step"]: look["accuracy"] for look in run.anytime} for run in group]
-    steps = sorted(set.intersection(*(set(run) for run in looks)))
+    looks = [{look["step"]: look["accuracy"] for look in run.anytime} for run in group if run.anytime]
+    steps = sorted(set.intersection(*(set(run) for run in looks))) if looks else []
     if not steps:
         return None
     tasks = [len(looks[0][step]) for step in steps]
     begins = [step for step, before, now in zip(steps[1:], tasks, tasks[1:], strict=False) if now > before]
     return {**_curve(steps, [[metrics.mean(run[step]) for step in steps] for run in looks]), "begins": begins}
+
+
+def _prequential_curve(group: Group) -> dict[str, Any] | None:
+    runs = [metrics.prequential_curve(run.prequential) for run in group if run.prequential]
+    length = min(map(len, runs), default=0)
+    return _curve([WINDOW * (place + 1) for place in range(length)], [run[:length] for run in runs]) if length else None
 
 
 def _printed(group: Group) -> dict[str, Any] | None:
@@ -198,7 +223,7 @@ def _printed(group: Group) -> dict[str, Any] | None:
         return None
     settings = {"memory": memory} if memory else {}
     paper = RunConfig(config.method, stream=config.stream, net=PAPER_NET, settings=settings)
-    theirs = {**_own(paper), **{name: getattr(config, name) for name in report.MEASURES}, **_shared(paper)}
+    theirs = {**_own(paper), **{name: _own(config)[name] for name in BESIDE}, **_shared(paper)}
     differs = _told({**_shared(config), **_own(config)}, [theirs])
     if len(group) != PAPER_RUNS:
         differs.append(_count(len(group), "run"))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from onepass.checkpoint import atomic
 from onepass.errors import UsageError
-from onepass.metrics import Summary, average_accuracies, mean, summarise
+from onepass.metrics import Summary, average_accuracies, mean, prequential_curve, summarise
 from onepass.report import by_method, caption, check_one_protocol, reference, title
 
 if TYPE_CHECKING:
@@ -73,6 +73,23 @@ def curves(results: Sequence[Result], path: Path) -> None:
         found.append(Curve(method, steps, [[one[step] for step in steps] for one in looks]))
     words = Words("steps", "accuracy on all tasks met so far, %", "at the last look")
     _draw(looked, found, words, path)
+
+
+def prequential(results: Sequence[Result], path: Path) -> None:
+    """How much of each stretch of the stream was predicted right just before it was learned."""
+    from onepass.results import WINDOW
+
+    counted = [result for result in results if result.prequential]
+    if not counted:
+        raise UsageError("no run predicted its batches before it learned them: train with --prequential")
+    found = []
+    for method, group in by_method(counted).items():
+        runs = [[100 * value for value in prequential_curve(result.prequential)] for result in group]
+        length = min(map(len, runs))
+        steps = [WINDOW * (number + 1) for number in range(length)]
+        found.append(Curve(method, steps, [run[:length] for run in runs]))
+    words = Words("steps", f"right before being learned, by {WINDOW} batches, %", "at the end")
+    _draw(counted, found, words, path)
 
 
 def _draw(results: Sequence[Result], found: list[Curve], words: Words, path: Path) -> None:

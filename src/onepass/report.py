@@ -52,20 +52,27 @@ def reference(method: str) -> bool:
 
 
 def by_method(results: Iterable[Result]) -> dict[str, list[Result]]:
-    """The runs of each method. One that was made twice, the second time measuring more, counts once."""
+    """The runs of each method, each once."""
+    groups: dict[str, list[Result]] = {}
+    for result in once(results):
+        groups.setdefault(result.config.method, []).append(result)
+    return groups
+
+
+def once(results: Iterable[Result]) -> list[Result]:
+    """A run that was made twice, the second time measuring more, counts once."""
     runs: dict[RunConfig, dict[float | None, Result]] = {}
     for result in results:
         averages = runs.setdefault(trained(result.config), {})
         decay = result.config.learner_config.average
         averages[decay] = _joined(averages[decay], result) if decay in averages else result
-    groups: dict[str, list[Result]] = {}
+    found = []
     for averages in runs.values():
         plain = averages.get(None)
         kept = [result for decay, result in averages.items() if decay is not None or len(averages) == 1]
-        for result in kept:  # two averages of one run stay two, and are refused by `check_one_protocol`
-            group = groups.setdefault(result.config.method, [])
-            group.append(result if plain is None else _joined(result, plain))
-    return groups
+        # Two averages of one run stay two, and are refused by `check_one_protocol`.
+        found += [result if plain is None else _joined(result, plain) for result in kept]
+    return found
 
 
 def trained(config: RunConfig) -> RunConfig:
@@ -285,6 +292,8 @@ def write(
     draws = {"": drawing.picture}
     if any(result.anytime for result in results):
         draws["-anytime"] = drawing.curves
+    if any(result.prequential for result in results):
+        draws["-prequential"] = drawing.prequential
     for end, draw in draws.items():
         for kind in pictures:
             paths.append(out / f"{stem}{end}.{kind}")

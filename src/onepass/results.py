@@ -17,6 +17,8 @@ from onepass.net import NETS
 from onepass.presets import preset
 from onepass.stream import StreamConfig, check_scenario
 
+WINDOW = 10  # batches of which a prequential figure is the sum
+
 
 @dataclass(frozen=True)
 class RunConfig:

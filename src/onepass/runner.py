@@ -26,13 +26,12 @@ from onepass.evaluate import accuracy_by_task, look
 from onepass.factory import build, save
 from onepass.learner import Learner, Problem
 from onepass.logs import Log, check_log
-from onepass.results import Result, RunConfig
+from onepass.results import WINDOW, Result, RunConfig
 from onepass.stream import TaskData, batches, make_tasks, n_batches
 
 Progress = Callable[[int, int], None]
 CHECKPOINT = "checkpoint.safetensors"
 LOSSES = 10  # steps between two losses that are written down
-WINDOW = 10  # batches of which a prequential figure is the sum
 
 
 def host_facts(device: str) -> dict[str, Any]:

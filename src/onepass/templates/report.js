@@ -406,6 +406,7 @@ function draw() {
   summary();
   curves("curves", (group) => group.curve, "tasks learned", (task) => `after task ${task}`);
   curves("anytime", (group) => group.anytime, "steps", (step) => `step ${step}`);
+  curves("prequential", (group) => group.prequential, "steps", (step) => `up to step ${step}`);
   matrix();
   forgetting();
   cost();
