@@ -187,6 +187,24 @@ def test_a_method_is_explained_with_its_equation_needs_and_presets(capsys: pytes
     assert "'der' means two methods" in capsys.readouterr().err
 
 
+def test_every_method_is_explained_by_words_of_its_own_and_an_equation(capsys: pytest.CaptureFixture[str]) -> None:
+    ideas = {}
+    for name in METHODS:
+        assert main(["methods", name, "--json"]) == 0
+        ideas[name] = json.loads(capsys.readouterr().out)["idea"]
+        words, _, equation = ideas[name].partition("\n\n")
+        assert words
+        assert " = " in equation, f"{name} has no equation"
+    assert len(set(ideas.values())) == len(METHODS)
+
+
+def test_the_list_of_methods_says_what_its_costs_are_of(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["methods"]) == 0
+    assert "FLOPs / ER on cifar10" in capsys.readouterr().out
+    assert main(["methods", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["ocm"]["cost"] == "17.7"
+
+
 def test_help_names_defaults_where_they_differ_and_presets(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["compare", "scr", "pcr", "er-lode", "--help"])
@@ -296,4 +314,17 @@ def test_a_preset_gives_settings_and_flags_win_over_it(tmp_path: Path, capsys: p
     used = found["config"]["settings"]
     assert (used["lr"], used["combine"], used["memory"]) == (0.02, "sum", 30)
     assert main(["run", "gss", "--preset", str(preset), "--out", str(tmp_path)]) == 2
-    assert "er" in capsys.readouterr().err
+    assert "is a preset of er, not of gss" in capsys.readouterr().err
+
+
+def test_each_method_takes_its_own_preset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for method, rate in (("er", 0.05), ("er-fsl", 0.03)):
+        facts = {"method": method, "stream": "digits", "settings": {"lr": rate}}
+        (tmp_path / f"{method}.json").write_text(json.dumps(facts))
+    files = [str(tmp_path / f"{method}.json") for method in ("er", "er-fsl")]
+    words = ["compare", "er", "er-fsl", "finetune", "--batch", "50", "--out", str(tmp_path), "--jobs", "1", "--json"]
+    assert main([*words, "--preset", *files]) == 0
+    rates = [run["config"]["settings"]["lr"] for run in json.loads(capsys.readouterr().out)["runs"]]
+    assert rates == [0.05, 0.03, 0.1]
+    assert main([*words, "--preset", files[0], files[0]]) == 2
+    assert "is a second preset of er" in capsys.readouterr().err

@@ -58,12 +58,25 @@ def test_the_command_needs_no_data_and_explains_what_differs(capsys: pytest.Capt
     assert main(["cost", "obc", "er_ace", "--stream", "cifar10", "--net", "small-cnn"]) == 0
     shown = capsys.readouterr().out
     assert "OBC: the paper counts the second memory batch as training" in shown
+    assert "that layer's second copy, which is counted in model / ER" in shown
+    assert "Not counted: what is held only during a step, copies of weights (MIR, ER-DVC, GMED, OBC)" in shown
     assert main(["cost", "pcr", "--stream", "digits", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["stream"], document["net"]) == ("digits", "small-cnn")
     assert [row["method"] for row in document["rows"]] == ["pcr"]
     assert main(["cost", "pcr", "--net", "resnet"]) == 2
     assert main(["cost", "pcr", "--memory", "0"]) == 2
+
+
+def test_figures_that_depend_on_the_stream_say_so() -> None:
+    """ASER's grows with the classes, by so many images without gradient; GSS's stands between its two extremes."""
+    rows = {row["method"]: row for row in compare(["gss", "aser"], "cifar10", PROBLEM, "small-cnn", MEMORY)}
+    assert "depend on the stream, from 1.5 to 4 times ER's" in rows["gss"]["note"]
+    assert 1.5 <= rows["gss"]["computation"] <= 4
+    assert "the 4.2 in `onepass methods` is for nine samples of each of ten classes" in rows["aser"]["note"]
+    assert METHODS["aser"].cost == 4.2
+    [more] = compare(["aser"], "digits", Problem(20, (3, 8, 8), "colour", 5), "small-cnn", 2 * MEMORY)
+    assert more["computation"] > 1.7 * rows["aser"]["computation"]
 
 
 def test_an_average_costs_a_copy_of_what_predicts_and_no_flops() -> None:

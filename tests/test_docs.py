@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from onepass.checks import PROMISES, check_learner
-from onepass.methods import METHODS, import_learner
+from onepass.methods import METHODS, import_learner, method_class
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -24,10 +25,41 @@ def test_figures_in_documents_come_from_stored_results() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_every_method_has_a_page_that_names_its_settings() -> None:
-    for name in METHODS:
-        page = name.replace("+", "p")
-        assert f"(`{name}`)" in (ROOT / f"docs/methods/{page}.md").read_text().splitlines()[0]
+def page(name: str) -> str:
+    return (ROOT / f"docs/methods/{name.replace('+', 'p')}.md").read_text()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_methods_page_has_its_title_facts_figures_and_every_setting(name: str) -> None:
+    text = page(name)
+    assert text.startswith(f"# {METHODS[name].title} (`{name}`)\n")
+    assert " = " in text.split("\n|")[0], "no equation before the first table"
+    for fact in ("keeps beyond the network", "needs task boundaries", "cost"):
+        assert re.search(rf"^\| {fact}[^|]*\| \S", text, re.MULTILINE), f"no row for {fact}"
+    assert f"\n## Figures\n\n<!-- generated: figures {name} -->\n" in text
+    for setting in fields(method_class(name).Config):
+        flag = f"--{setting.name.replace('_', '-')}"
+        assert flag == "--average" or f"`{flag}`" in text, f"{flag} is not named"
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("source", ["paper", "published code"])
+def test_a_methods_page_numbers_its_differences_from_each_source_or_says_that_there_is_none(
+    source: str, name: str
+) -> None:
+    [block] = re.findall(rf"^\*\*Differences from its {source}\b.*?(?=\n\n)", page(name), re.MULTILINE | re.DOTALL)
+    numbers = [int(number) for number in re.findall(r"^(\d+)\. \S", block, re.MULTILINE)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert numbers or "it has none" in block
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_methods_page_says_whether_it_needs_boundaries_and_what_happens_without(name: str) -> None:
+    needed = re.search(r"^\| needs task boundaries \| (yes|no)\b", page(name), re.MULTILINE)
+    assert needed is not None
+    assert (needed[1] == "yes") == bool(METHODS[name].boundaries)
+    if needed[1] == "yes":
+        assert re.search(r"where tasks begin by\s+themselves", page(name), re.IGNORECASE)
 
 
 @pytest.mark.system

@@ -12,7 +12,7 @@ from onepass.config import LearnerConfig, option
 from onepass.data.catalog import STREAMS
 from onepass.errors import UsageError
 from onepass.methods import METHODS, method_class
-from onepass.presets import PRESETS, read_preset, write_preset
+from onepass.presets import PRESETS, read_presets, write_preset
 from onepass.results import Result, RunConfig
 from onepass.space import Range, Space, default_space, parse_search
 from onepass.store import key
@@ -34,6 +34,7 @@ def test_every_preset_is_of_a_stream_a_method_and_a_setting_and_differs_from_the
     [
         ("derpp", "alpha", 0.2, 0.1, 0.1),
         ("derpp", "beta", 0.5, 1.0, 1.0),
+        ("gmed", "stride", 0.1, 0.1, 0.1 / 4),  # theirs is for pixels in [-1, 1] there: half the slope, half the way
         ("aser", "per_class", 9, 2, 3),
         ("er-dvc", "dl_weight", 2.0, 4.0, 4.0),
         ("ocm", "scale", 0.5, 1.0, 1.0),
@@ -75,9 +76,6 @@ SPACE = ("task", "used", "first", "all")
                 "lr": Range(0.01, 1.0, log=True),
                 "gamma": Range(0.0, 1.0),
                 "forward": FORWARD,
-                "learn_in": SPACE,
-                "replay_in": SPACE,
-                "test_in": SPACE,
             },
         ),
         (
@@ -221,7 +219,7 @@ def saved(path: Path, **changed: Any) -> Path:
 
 def test_a_saved_preset_comes_back_as_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = saved(tmp_path / "new" / "p.json", settings={"gamma": 0.1 + 0.2, "forward": "joint", "subspace": 7})
-    settings = read_preset(path, "ER_FSL", "digits")
+    settings = read_presets([path], ["er-fsl"], "digits")["er-fsl"]
     assert settings == {"gamma": 0.1 + 0.2, "forward": "joint", "subspace": 7}
     config = RunConfig("er-fsl", settings={**settings, "gamma": 0.9}).learner_config.to_json()
     assert (config["gamma"], config["forward"], config["subspace"]) == (0.9, "joint", 7)
@@ -232,19 +230,19 @@ def test_a_preset_chosen_on_another_stream_is_used_and_said_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = saved(tmp_path / "p.json")
-    assert read_preset(path, "er-fsl", "split-cifar10") == {"gamma": 0.4, "subspace": None}
+    assert read_presets([path], ["er-fsl"], "cifar10")["er-fsl"] == {"gamma": 0.4, "subspace": None}
     assert capsys.readouterr().err == f"{path}: its settings were chosen on digits, not on cifar10\n"
 
 
 def test_a_preset_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"is a preset of er-fsl, not of er$"):
-        read_preset(saved(tmp_path / "a.json"), "er", "digits")
+        read_presets([saved(tmp_path / "a.json")], ["er"], "digits")
     with pytest.raises(UsageError, match=r"b\.json: unknown setting 'gama'; did you mean 'gamma'"):
-        read_preset(saved(tmp_path / "b.json", settings={"gama": 0.4}), "er-fsl", "digits")
+        read_presets([saved(tmp_path / "b.json", settings={"gama": 0.4})], ["er-fsl"], "digits")
     with pytest.raises(UsageError, match=r"c\.json: gamma=4: must be at least 0 and at most 1"):
-        read_preset(saved(tmp_path / "c.json", settings={"gamma": 4}), "er-fsl", "digits")
+        read_presets([saved(tmp_path / "c.json", settings={"gamma": 4})], ["er-fsl"], "digits")
     with pytest.raises(UsageError, match=r"no preset at .*d\.json; onepass tune METHOD --save NAME"):
-        read_preset(tmp_path / "d.json", "er-fsl", "digits")
+        read_presets([tmp_path / "d.json"], ["er-fsl"], "digits")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"method": "er"}', '{"method":"er","stream":"x","settings":4}'])
@@ -252,6 +250,6 @@ def test_a_file_that_is_no_preset_is_named(text: str, tmp_path: Path) -> None:
     path = tmp_path / "p.json"
     path.write_text(text)
     with pytest.raises(UsageError, match=r"p\.json is no preset .* needed is JSON with method, stream and settings"):
-        read_preset(path, "er-fsl", "digits")
+        read_presets([path], ["er-fsl"], "digits")
     with pytest.raises(UsageError, match="is no preset"):
-        read_preset(tmp_path, "er-fsl", "digits")
+        read_presets([tmp_path], ["er-fsl"], "digits")

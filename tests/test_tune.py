@@ -20,7 +20,7 @@ from onepass import runner, store
 from onepass.data import digits
 from onepass.errors import RunError, UsageError
 from onepass.metrics import average_accuracies
-from onepass.presets import read_preset
+from onepass.presets import read_presets
 from onepass.progress import Display
 from onepass.results import Result, RunConfig
 from onepass.search import Behind, Search, Tuning, Watch
@@ -295,7 +295,11 @@ def test_the_command_prints_one_document_and_saves_a_preset_that_makes_the_best_
         "n": 2,
     }
     config = RunConfig(
-        "er", batch=20, fraction=0.2, validate=True, settings={"memory": 30, **read_preset(path, "er", "digits")}
+        "er",
+        batch=20,
+        fraction=0.2,
+        validate=True,
+        settings={"memory": 30, **read_presets([path], ["er"], "digits")["er"]},
     )
     assert store.load_result(store.folder(tmp_path, config), config) is not None
 

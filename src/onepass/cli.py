@@ -12,10 +12,11 @@ from typing import Any
 from onepass import __version__, commands, reproduce, tune
 from onepass.config import LearnerConfig, unknown
 from onepass.data.catalog import STREAMS
+from onepass.data.catalog import canonical as stream_name
 from onepass.errors import BadCheckpoint, BadData, RunError, UsageError
 from onepass.flags import Parser, add_execution, add_settings, add_stream, fields
 from onepass.methods import METHODS, canonical, method_class
-from onepass.presets import read_preset
+from onepass.presets import read_presets
 
 EXAMPLES = """\
   onepass compare finetune er er-fsl --stream digits --memory 100 --runs 5
@@ -92,6 +93,7 @@ def _execute(values: argparse.Namespace, configs: dict[str, type[LearnerConfig]]
 
     if values.runs < 1 or values.jobs < 0:
         raise UsageError(f"--runs {values.runs} --jobs {values.jobs}: at least one run, and no negative number of jobs")
+    chosen = read_presets(values.preset, configs, stream_name(values.stream))
     runs = [
         RunConfig(
             method,
@@ -108,7 +110,7 @@ def _execute(values: argparse.Namespace, configs: dict[str, type[LearnerConfig]]
             anytime=values.anytime,
             prequential=values.prequential,
             settings={
-                **(read_preset(values.preset, method, values.stream) if values.preset else {}),
+                **chosen.get(method, {}),
                 **{name: value for name, value in given.items() if name in fields(config)},
             },
         )
@@ -179,7 +181,8 @@ def _add_run_flags(parser: Parser) -> None:
         help="also measure every K steps, on the first 100 test images of each class (default: after tasks only)",
     )
     add("--prequential", action="store_true", help="also predict each batch before it is learned")
-    add("--preset", type=Path, metavar="FILE", help="settings that onepass tune --save wrote; flags win over them")
+    wrote = "settings that onepass tune --save wrote, a file for each method; flags win over them"
+    add("--preset", type=Path, nargs="+", default=[], metavar="FILE", help=wrote)
     add("--baseline", default="", metavar="METHOD", help="also each method's paired difference to this one")
     add(
         "--format",

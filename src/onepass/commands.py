@@ -17,13 +17,14 @@ from onepass.methods import BOUNDARIES, METHODS, canonical, method_class
 from onepass.presets import PRESETS
 
 
-def _list(command: str, words: Sequence[str], rows: dict[str, dict[str, Any]]) -> None:
+def _list(command: str, words: Sequence[str], rows: dict[str, dict[str, Any]], **headings: str) -> None:
     parser = Parser(prog=f"onepass {command}", description=f"The {command} there are.")
     parser.add_argument("--json", action="store_true", help="as one JSON document")
     if parser.parse(words).json:
         print(json.dumps(rows))
     else:
-        _show({name: [str(value) for value in row.values()] for name, row in rows.items()}, next(iter(rows.values())))
+        heads = [headings.get(name, name) for name in next(iter(rows.values()))]
+        _show({name: [str(value) for value in row.values()] for name, row in rows.items()}, heads)
 
 
 def _show(rows: dict[str, list[str]], headings: Iterable[str], first: str = "name") -> None:
@@ -52,7 +53,7 @@ def methods(command: str, words: Sequence[str]) -> None:
         }
         for name, method in METHODS.items()
     }
-    return _list(command, words, rows)
+    return _list(command, words, rows, cost="FLOPs / ER on cifar10")
 
 
 def _method(name: str, words: Sequence[str]) -> None:
@@ -88,7 +89,7 @@ def _method(name: str, words: Sequence[str]) -> None:
         told = f"used: {method.boundaries}; {BOUNDARIES}" if method.boundaries else "not needed"
         print(f"keeps       {'nothing' if method.keeps == '-' else method.keeps} beyond the network and the memory")
         print(f"boundaries  {told}")
-        print(f"cost        {method.cost:g} times ER's training FLOPs")
+        print(f"cost        {method.cost:g} times ER's training FLOPs on cifar10")
     rows = {}
     for setting, values in settings.items():
         presets = [f"{value} on {stream}" for stream, value in values["presets"].items()]
@@ -133,7 +134,6 @@ def cost(command: str, words: Sequence[str]) -> None:
     if values.json:
         print(json.dumps({"stream": name, "net": net, "memory": values.memory, "rows": rows}))
         return
-    headings = ["FLOPs / ER", "paper", "model / ER", "paper", "memory / ER"]
     cells = {
         row["method"]: [
             f"{row['computation']:.2f}",
@@ -144,12 +144,11 @@ def cost(command: str, words: Sequence[str]) -> None:
         ]
         for row in rows
     }
-    _show(cells, headings, "method")
+    _show(cells, ["FLOPs / ER", "paper", "model / ER", "paper", "memory / ER"], "method")
     kept = "" if values.average is None else f"; an average (decay {values.average:g}) beside each, but not beside ER's"
     print(f"{name}, {net}, memory {values.memory}: one training step in the last task, the memory full{kept}.")
-    for row in rows:
-        if row["note"]:
-            print(f"{METHODS[row['method']].title}: {row['note']}")
+    for line in cost.footer(rows):
+        print(line)
 
 
 def report(command: str, words: Sequence[str]) -> None:

@@ -16,9 +16,11 @@ from onepass.errors import UsageError
 C = TypeVar("C", bound="LearnerConfig")
 
 
-def option(default: Any, help: str, *, low: float | None = None, high: float | None = None) -> Any:
-    """A dataclass field with its help text and the closed range of its values."""
-    return field(default=default, metadata={"help": help, "low": low, "high": high})
+def option(
+    default: Any, help: str, *, low: float | None = None, high: float | None = None, ablation: bool = False
+) -> Any:
+    """A dataclass field with its help text and the closed range of its values; an ablation makes another method."""
+    return field(default=default, metadata={"help": help, "low": low, "high": high, "ablation": ablation})
 
 
 def unknown(kind: str, given: str, known: Iterable[str], see: str) -> UsageError:

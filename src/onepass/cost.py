@@ -22,10 +22,18 @@ from onepass.seeds import generator
 STEPS = 5  # a multiple of every period of the methods here
 BATCH = 10
 NOTES = {
-    "obc": "the paper counts the second memory batch as training; it is only passed forward, and one layer is trained",
+    "gss": "it stops looking at the memory as soon as one of its gradients agrees with the new batch's, so its FLOPs "
+    "depend on the stream, from 1.5 to 4 times ER's; here, and in `onepass methods`, they are those on random pixels",
+    "aser": "it scores some samples of each class, so its FLOPs grow with the classes: the 4.2 in `onepass methods` is "
+    "for nine samples of each of ten classes, as on cifar10",
+    "obc": "the paper counts the second memory batch as training; it is only passed forward, and one layer is trained. "
+    "Its memory of > 1 is that layer's second copy, which is counted in model / ER and small beside the network",
     "ocm": "the paper's 16 leaves out the passes through the copy of the network (170 images) and the labelled views; "
     "its memory of 2 leaves out Adam's two numbers for each weight",
 }
+UNCOUNTED = (
+    "Not counted: what is held only during a step, copies of weights (MIR, ER-DVC, GMED, OBC) or gradients (GSS)."
+)
 
 
 class Counter(TorchDispatchMode):
@@ -147,3 +155,9 @@ def compare(
         }
         for method in methods
     ]
+
+
+def footer(rows: list[dict[str, Any]]) -> list[str]:
+    """What the figures leave out, and why some differ from the paper's."""
+    notes = [f"{METHODS[row['method']].title}: {row['note']}" for row in rows if row["note"]]
+    return [UNCOUNTED, *notes]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "mini-imagenet": {
         "derpp": {"alpha": 0.1, "beta": 1.0},
+        "gmed": {"stride": 0.025},
         "aser": {"per_class": 3},
         "er-dvc": {"dl_weight": 4.0},
         "ocm": {"scale": 1.0},
@@ -44,24 +46,33 @@ def write_preset(path: Path, facts: dict[str, Any]) -> None:
     write_text(path, json.dumps(facts, indent=1) + "\n")
 
 
-def read_preset(path: Path, method: str, stream: str) -> dict[str, Any]:
-    """The settings in such a file, checked; both names as a person writes them."""
-    from onepass.data.catalog import canonical as stream_name
-    from onepass.methods import canonical, method_class
+def read_presets(paths: Iterable[Path], methods: Collection[str], stream: str) -> dict[str, dict[str, Any]]:
+    """By method the settings in such files, checked; methods and stream by their canonical names."""
+    found: dict[str, dict[str, Any]] = {}
+    for path in paths:
+        method, settings = _read(path, stream)
+        if method not in methods:
+            raise UsageError(f"{path} is a preset of {method}, not of {' or '.join(methods)}")
+        if method in found:
+            raise UsageError(f"{path} is a second preset of {method}; give one")
+        found[method] = settings
+    return found
+
+
+def _read(path: Path, stream: str) -> tuple[str, dict[str, Any]]:
+    from onepass.methods import method_class
 
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
-        made_for, chosen_on, settings = facts["method"], facts["stream"], dict(facts["settings"])
+        method, chosen_on, settings = facts["method"], facts["stream"], dict(facts["settings"])
     except FileNotFoundError:
         raise UsageError(f"no preset at {path}; onepass tune METHOD --save NAME writes one") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{path} is no preset ({error!r}): needed is JSON with method, stream and settings") from None
-    if made_for != canonical(method):
-        raise UsageError(f"{path} is a preset of {made_for}, not of {canonical(method)}")
-    if chosen_on != stream_name(stream):
-        print(f"{path}: its settings were chosen on {chosen_on}, not on {stream_name(stream)}", file=sys.stderr)
+    if chosen_on != stream:
+        print(f"{path}: its settings were chosen on {chosen_on}, not on {stream}", file=sys.stderr)
     try:
         method_class(method).Config.from_json(settings)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
-    return settings
+    return method, settings

@@ -42,8 +42,9 @@ def own_range(config: LearnerConfig, name: str) -> Range | tuple[Any, ...] | Non
 
 
 def default_space(config: LearnerConfig, fixed: Collection[str] = ()) -> Space:
-    """The learning rate and the method's own settings, but for those that were given a value."""
-    names = [entry.name for entry in fields(config) if entry.name not in (*CONDITIONS, *fixed)]
+    """The learning rate and the method's own settings, but for those that were given a value and for ablations."""
+    left_out = {*CONDITIONS, *fixed, *(entry.name for entry in fields(config) if entry.metadata["ablation"])}
+    names = [entry.name for entry in fields(config) if entry.name not in left_out]
     return {name: part for name in names if (part := own_range(config, name)) is not None}
 
 

@@ -45,8 +45,11 @@ from method_helpers import (
     united,
 )
 from onepass.batch import Batch, Task
+from onepass.methods import er_dvc as module
+from onepass.methods.er import ER
 from onepass.methods.er_dvc import ERDVC, ERDVCConfig
 from onepass.net import Net
+from onepass.views import VIEWS
 
 
 class Watched(WatchedChoice, ERDVC):
@@ -412,6 +415,31 @@ def test_a_step_learns_new_and_chosen_by_the_same_loss(combine: str) -> None:
     ours = cloned(all_parameters(learner))
     assert_close(ours, moved, rtol=1e-3, atol=1e-5)
     assert all(not torch.equal(ours[name], before[name]) for name in before)
+
+
+@pytest.mark.parametrize("combine", ["sum", "mean"])
+def test_without_its_own_terms_and_with_a_random_replay_it_is_er(combine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[c] Views need no draw here: ER draws those of new and replayed images together."""
+    monkeypatch.setitem(VIEWS, "digits", lambda images, rng: images.flip(3))
+    settings = {"lr": 0.5, "memory": 40, "replay": 5, "combine": combine, "views": "digits"}
+
+    def learned(**own: Any) -> tuple[ERDVC, ER]:
+        ours = make(ERDVC, normed_net(8, 6), candidates=5, **own, **settings)
+        er = make(ER, normed_net(8, 6), **settings)
+        er.rng.set_state(ours.rng.get_state())  # the joint classifier was drawn from it
+        for learner in (ours, er):
+            learner.begin_task(Task(0, SEEN))
+            observe_all(learner, [some_batch(4, SEEN, seed=i) for i in range(6)])
+        return ours, er
+
+    with monkeypatch.context() as without:
+        without.setattr(module, "negentropy", lambda p: torch.zeros(()))
+        ours, er = learned(dl_weight=0.0)
+    assert_close(copied(ours.net), copied(er.net), rtol=1e-3, atol=1e-5)
+    assert torch.equal(everything(ours).x, everything(er).x)
+    assert_same_bits(copied(ours.qnet), copied(make(ERDVC, normed_net(8, 6)).qnet))
+    whole, _ = learned()
+    assert not torch.allclose(whole.net.head.weight, er.net.head.weight, atol=1e-2)  # the terms would have been seen
 
 
 def test_new_and_chosen_are_normalised_apart() -> None:

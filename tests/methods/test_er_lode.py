@@ -120,6 +120,19 @@ def test_the_share_of_the_first_part_falls_with_the_number_of_finished_tasks(tas
     torch.testing.assert_close(learner.loss(batch, no_replay(learner)), expected)
 
 
+def test_the_share_depends_on_the_tasks_begun_and_not_on_their_numbers() -> None:
+    """Also in a learner that is saved and loaded in between, which has not seen the first ones begin."""
+    learner, loaded = (lode(rho=0.6) for _ in range(2))
+    for task in (Task(7, (6, 1, 3)), Task(3, (0, 4)), Task(7, (7, 2, 9))):
+        loaded.load_state_dict(learner.state_dict())
+        for one in (learner, loaded):
+            one.begin_task(task)
+        batch = labelled([task.classes[i] for i in (0, 1, 1)], seed=50)
+        assert torch.equal(*(one.loss(batch, no_replay(one)) for one in (learner, loaded)))
+    expected = decoupled(learner.net(batch.x / 255), batch.y, OLD, NEW, 0.6 / 2)
+    torch.testing.assert_close(learner.loss(batch, no_replay(learner)), expected)
+
+
 def test_views_are_learned_with_their_originals_in_both_terms() -> None:
     learner = in_third_task(views="digits")
     batch, replay, state = labelled([7, 2, 7], seed=50), labelled([6, 9], seed=51), learner.rng.get_state()

@@ -7,13 +7,22 @@ import torch.nn.functional as F
 
 from helpers import joined, plain_net, some_batch
 from onepass.batch import Batch, Task
+from onepass.data import Dataset
 from onepass.learner import Problem
 from onepass.methods.finetune import FineTune
 from onepass.methods.iidpp import IIDPP
 from onepass.results import RunConfig
 from onepass.runner import run
+from onepass.stream import StreamConfig, make_tasks
 
 PROBLEM = Problem(4, (1, 4, 4), "none", 1)
+
+
+def ten_classes(per_class: int) -> Dataset:
+    """Labels in order, as data sets have them; nobody looks at the images."""
+    y = torch.arange(10).repeat_interleave(per_class)
+    x = torch.zeros(len(y), 1, 1, 1, dtype=torch.uint8)
+    return Dataset(x, y, x[:10], torch.arange(10), tuple("abcdefghij"))
 
 
 def test_iid_is_fine_tuning_on_one_shuffled_task() -> None:
@@ -22,6 +31,40 @@ def test_iid_is_fine_tuning_on_one_shuffled_task() -> None:
     assert iid.fingerprint == run(RunConfig("finetune", batch=50, scenario="iid")).fingerprint
     assert [len(row) for row in iid.accuracy_matrix] == [1]
     assert iid.forgetting is None
+
+
+def test_iid_ends_in_the_bits_of_fine_tuning_on_a_stream_of_one_task() -> None:
+    """Weights, generators and all: the one task has the same classes, samples and order."""
+    one = run(RunConfig("finetune", batch=50, tasks=1, class_order="fixed"))
+    assert one.config.scenario == "class-incremental"
+    assert one.fingerprint == run(RunConfig("iid", batch=50)).fingerprint
+
+
+def test_every_stretch_of_the_iid_stream_holds_all_classes_alike() -> None:
+    """1,000 of 20,000 samples: 100 of each class, give or take 9.2 (hypergeometric); five times that is allowed."""
+    data = ten_classes(2000)
+    found = {}
+    for scenario in ("iid", "class-incremental"):
+        _, tasks = make_tasks(data, StreamConfig(scenario), seed=3)
+        windows = data.y[torch.cat([task.train for task in tasks])].unfold(0, 1000, 250)
+        assert len(windows) == 77
+        counts = torch.stack([window.bincount(minlength=10) for window in windows])
+        found[scenario] = (counts.min().item(), counts.max().item())
+    low, high = found["iid"]
+    assert 54 <= low < 100 < high <= 146
+    assert found["class-incremental"][0] == 0
+
+
+def test_the_two_batches_of_an_iidpp_step_share_samples_as_often_as_chance_has_it() -> None:
+    """10 * 10 / 1000 a step, so 10 in the 100 steps of a run, give or take 3.1: in 40 runs 400, give or take 20."""
+    data = ten_classes(100)
+    shared = 0
+    for seed in range(40):
+        _, [task] = make_tasks(data, StreamConfig("iid++"), seed=seed)
+        assert task.second is not None
+        for first, second in zip(task.train.split(10), task.second.split(10), strict=True):
+            shared += int(torch.isin(first, second).sum())
+    assert 300 <= shared <= 500
 
 
 def test_iidpp_makes_as_many_steps_with_twice_the_samples() -> None:

@@ -38,7 +38,7 @@ def _at(file: str, name: str) -> str:
 
 METHODS: dict[str, Method] = {
     "finetune": Method(_at("finetune", "FineTune"), "FINE-TUNE", "-", "learn each batch, keep nothing", 0.5),
-    "iid": Method(_at("finetune", "FineTune"), "IID", "-", "fine-tune on all classes shuffled", 0.5, scenario="iid"),
+    "iid": Method(_at("iid", "IID"), "IID", "-", "fine-tune on all classes shuffled", 0.5, scenario="iid"),
     "iid++": Method(
         _at("iidpp", "IIDPP"),
         "IID++",
@@ -158,6 +158,7 @@ METHODS: dict[str, Method] = {
         "NeurIPS 2023",
         "split the loss of new samples into new against old and within the new, and weigh the first less",
         1.0,
+        "a count of tasks",
         boundaries="new and old classes are those of this task and of earlier ones",
     ),
     "er-cba": Method(
@@ -175,7 +176,7 @@ METHODS: dict[str, Method] = {
         "ACM MM 2024",
         "learn in a task's own feature subspace, replay in all",
         1.0,
-        "two masks over the features",
+        "four masks over the features and a count of tasks",
         boundaries="a task's beginning gives it its next subspace",
     ),
 }

@@ -25,16 +25,23 @@ class ERFSLConfig(ReplayConfig):
     subspace: int | None = option(None, "dimensions of a task's own subspace (k); default: features / tasks", low=1)
     forward: Forward = option("separate", FORWARD)
     learn_in: Space = option(
-        "task", "space for new samples: the task's own, all used so far, the first task's, or all features"
+        "task",
+        "space for new samples: the task's own, all used so far, the first task's, or all features",
+        ablation=True,
     )
-    replay_in: Space = option("used", "space for replayed samples")
-    test_in: Space = option("used", "space for predictions")
-    new_weight: float | None = option(None, "weight of the new batch's loss instead of 1 - gamma", low=0)
-    replay_weight: float | None = option(None, "weight of the replayed loss instead of gamma", low=0)
+    replay_in: Space = option("used", "space for replayed samples", ablation=True)
+    test_in: Space = option("used", "space for predictions", ablation=True)
+    new_weight: float | None = option(None, "weight of the new batch's loss instead of 1 - gamma", low=0, ablation=True)
+    replay_weight: float | None = option(None, "weight of the replayed loss instead of gamma", low=0, ablation=True)
 
 
 class ERFSL(Learner):
-    """New samples are learned in the task's own feature dimensions; replay and prediction use all taken so far."""
+    """New samples are learned in the task's own feature dimensions; replay and prediction use all taken so far.
+
+    L = (1 - gamma) CE(W[:, S] z[S], y) over new samples + gamma CE(W[:, A] z[A], y) over replayed ones (eq. 5, 6, 9)
+    S: the task's own k dimensions; if no blank ones are left, those in which the weights of old classes vary least
+    A: all dimensions taken so far; prediction: argmax over classes of W[:, A] z[A]
+    """
 
     Config = ERFSLConfig
     config: ERFSLConfig

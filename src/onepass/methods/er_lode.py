@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from onepass.batch import Batch
+from onepass.batch import Batch, Task
 from onepass.config import option
 from onepass.methods.er import ER, ERConfig
 from onepass.methods.ss_il import groups
@@ -29,6 +29,14 @@ class ERLODE(ER):
 
     Config = ERLODEConfig
     config: ERLODEConfig
+    begun: Tensor
+
+    def setup(self) -> None:
+        self.register_buffer("begun", torch.tensor(0))  # tasks, whatever numbers their driver gives them
+
+    def begin_task(self, task: Task) -> None:
+        super().begin_task(task)
+        self.begun += 1
 
     def loss(self, batch: Batch, replay: Batch) -> Tensor:
         (logits, y), *replayed = self.passes(self.net, batch, replay, joint=self.config.forward == "joint")
@@ -37,7 +45,7 @@ class ERLODE(ER):
 
     def decoupled(self, logits: Tensor, y: Tensor) -> Tensor:
         """The loss of new samples. One of an old class (blurry streams) has the same loss with the groups exchanged."""
-        if self.task is None or not len(self.old):
+        if not len(self.old):
             return self.cross_entropy(logits, y)
         new = self.new
         if self.config.scope == "all":  # as in the published code: all that is not old, to come or not
@@ -45,4 +53,4 @@ class ERLODE(ER):
         sums, own = groups(logits, y, self.old, new)
         inter = F.cross_entropy(sums, own.squeeze(1))
         intra = (sums.gather(1, own) - logits.gather(1, y[:, None])).mean()
-        return self.config.rho / max(1, self.task.index) * inter + intra
+        return self.config.rho / max(1, int(self.begun) - 1) * inter + intra

@@ -9,7 +9,10 @@ from onepass.learner import Learner
 
 
 class FineTune(Learner):
-    """No memory: each batch is learned and left behind. What forgetting looks like (eq. 1)."""
+    """No memory: each batch is learned and left behind. What forgetting looks like.
+
+    L = mean of CE over new samples (eq. 1)
+    """
 
     def loss(self, batch: Batch, replay: Batch) -> Tensor:
         [(logits, y)] = self.passes(self.net, batch, joint=False)

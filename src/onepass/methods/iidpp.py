@@ -11,7 +11,11 @@ from onepass.learner import Learner
 
 
 class IIDPP(Learner):
-    """Fine-tuning whose stream brings a second, independent batch in each step, passed through the net on its own."""
+    """Fine-tuning on shuffled data whose stream brings a second, independent batch in each step: the compute of replay.
+    Each batch passes through the network on its own.
+
+    L = mean of CE over the samples of both batches
+    """
 
     def loss(self, batch: Batch, replay: Batch) -> Tensor:
         halves = [batch[rows] for rows in torch.arange(len(batch)).tensor_split(2)]
