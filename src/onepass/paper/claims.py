@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onepass.metrics import mean
@@ -20,12 +20,15 @@ class Claim:
     lower: Side
     measures: Mapping[str, Callable[[Result], float | None]] = field(default_factory=dict)
     unit: float = 100  # accuracies are shown in per cent
+    printed: Sequence[str] = ()  # where both figures stand outside a table: their names among the experiment's
 
 
 def _products(which: str, part: str) -> Callable[[Result], float]:
-    """The mean over dimensions of the decomposed inner products after the second task."""
+    """The mean over dimensions of the decomposed inner products after the second task, or after the first."""
 
     def measure(result: Result) -> float:
+        if part == "first task":
+            return mean(result.facts[0][which])
         values = result.facts[1][which]
         split = int(0.3 * len(values))
         chosen = {"all": values, "first": values[:split], "others": values[split:]}[part]
@@ -35,12 +38,14 @@ def _products(which: str, part: str) -> Callable[[Result], float]:
 
 
 PRODUCTS = {
-    f"{which}, {part}": _products(which, part) for which in ("old", "new") for part in ("all", "first", "others")
+    f"{which}, {part}": _products(which, part)
+    for which in ("old", "new")
+    for part in ("all", "first", "others", "first task")
 }
 
 
-def _product(text: str, cell: str, higher: str, lower: str) -> Claim:
-    return Claim(text, (cell, higher), (cell, lower), PRODUCTS, unit=1)
+def _product(text: str, cell: str, higher: str, lower: str, printed: Sequence[str] = ()) -> Claim:
+    return Claim(text, (cell, higher), (cell, lower), PRODUCTS, unit=1, printed=printed)
 
 
 def _than(text: str, higher: str, lower: str, measure: str = "all classes") -> Claim:
@@ -64,11 +69,16 @@ CLAIMS: dict[str, list[Claim]] = {
     "figure2": [
         _than("after task 2, ER knows more than fine-tuning", "c", "b"),
         _than("learning in 0.3 of the features knows more than ER", "d", "c"),
-        _product("ER: old samples point to new classes more than to old ones", "c", "new, all", "old, all"),
-        _product("fine-tuning: the same", "b", "new, all", "old, all"),
+        _product("after task 1, its samples point to its own classes", "c", "old, first task", "new, first task"),
+        _product("fine-tuning: old samples point to new classes more than to old ones", "b", "new, all", "old, all"),
+        Claim("ER improves the values for old classes", ("c", "old, all"), ("b", "old, all"), PRODUCTS, unit=1),
+        _product(
+            "ER: those for new ones are higher still", "c", "new, all", "old, all", ("er_mean_new", "er_mean_old")
+        ),
         _product("0.3 of the features: those still point to new classes", "d", "new, first", "old, first"),
         _product("0.3 of the features: the others point to old ones", "d", "old, others", "new, others"),
-        _than("fine-tuned in a tenth of the features, new classes are known better", "e0.1", "e1", "new classes"),
+        _than("fine-tuned in a tenth of the features, task 2 is known better", "e0.1", "e1", "new classes"),
+        _than("and so is task 1 when learned", "e0.1", "e1", "first task when learned"),
         _than("ER in 0.3 of the features: all classes are known better", "f0.3", "f1"),
         _than("ER in 0.3 of the features: old classes are known better", "f0.3", "f1", "old classes"),
     ],

@@ -9,6 +9,7 @@ from dataclasses import replace
 from onepass import report, statistics, tables
 from onepass.methods import METHODS
 from onepass.metrics import Summary, summarise
+from onepass.paper import printed
 from onepass.paper.claims import CLAIMS, Claim
 from onepass.paper.experiments import Cell, Experiment, Measure, Printed
 from onepass.results import Result, RunConfig
@@ -104,7 +105,7 @@ def verdicts(experiment: Experiment, found: Found) -> Table | None:
     if not claims:
         return None
     rows = [[tables.Cell(text) for text in _verdict(claim, experiment, found)] for claim in claims]
-    note = "held: the paired difference over seeds has the claimed sign and its 95 % interval excludes 0"
+    note = "held: the paired difference over seeds has the claimed sign and its 95 % interval excludes 0 (not adjusted for the number of claims)"
     heads = ["claim", "difference, points", "n", "the paper's", "verdict"]
     return Table(f"{experiment.title}: the paper's claims", heads, rows, [experiment.note, note])
 
@@ -117,6 +118,9 @@ def _verdict(claim: Claim, experiment: Experiment, found: Found) -> Sequence[str
         sides.append((by_seed(cell, function, found), None if cell is None else cell.printed.get(measure)))
     (high, printed_high), (low, printed_low) = sides
     theirs = "-" if printed_high is None or printed_low is None else f"{printed_high[0] - printed_low[0]:+.1f}"
+    if claim.printed:
+        first, second = (printed()[experiment.name][name] for name in claim.printed)
+        theirs = f"{first - second:+.3g}"
     difference = statistics.against({"higher": high, "lower": low}, "lower")["higher"]
     if difference.mean is None:
         return claim.text, "-", "0", theirs, "not tested at this scale"
