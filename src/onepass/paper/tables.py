@@ -105,7 +105,8 @@ def verdicts(experiment: Experiment, found: Found) -> Table | None:
     if not claims:
         return None
     rows = [[tables.Cell(text) for text in _verdict(claim, experiment, found)] for claim in claims]
-    note = "held: the paired difference over seeds has the claimed sign and its 95 % interval excludes 0 (not adjusted for the number of claims)"
+    held = "held: the paired difference over seeds has the claimed sign and its 95 % interval excludes 0"
+    note = f"{held} (not adjusted for the number of claims)"
     heads = ["claim", "difference, points", "n", "the paper's", "verdict"]
     return Table(f"{experiment.title}: the paper's claims", heads, rows, [experiment.note, note])
 
