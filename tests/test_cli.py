@@ -265,6 +265,7 @@ def test_ctrl_c_saves_says_how_to_go_on_and_the_same_command_does(jobs: str, tmp
     assert len(list(tmp_path.rglob("result.json"))) == 2
 
 
+@pytest.mark.system
 def test_compare_writes_the_formats_asked_for_and_differences_to_a_baseline(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -103,6 +103,7 @@ def by_hand(config: RunConfig) -> ByHand:
     return found
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("case", CASES)
 def test_every_k_steps_the_accuracy_on_every_task_met_so_far_is_that_of_counting(case: str) -> None:
     config = CASES[case]
@@ -165,6 +166,7 @@ def test_a_learner_with_nothing_to_say_has_an_empty_fact_for_each_task() -> None
 # Measuring more changes nothing else.
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("method", METHODS)
 def test_looking_and_predicting_leave_every_bit_of_training_alone(method: str) -> None:
     plain = RunConfig(method, fraction=0.05)

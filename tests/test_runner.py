@@ -109,6 +109,7 @@ def stop_at(step: int) -> Progress:
     return progress
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("step", [1, 6, 7, 20, STEPS])
 def test_stopped_at_a_step_and_continued_ends_with_the_same_bits(step: int, tmp_path: Path) -> None:
     config = quick("er-fsl")
@@ -356,6 +357,7 @@ def test_without_boundaries_er_fsl_takes_a_subspace_for_each_task_that_arrives()
     assert torch.equal(learner.spaces, told.learner.spaces)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("scenario", ["task-free", "iid", "iid++", "i-blurry-50-10"])
 def test_every_method_runs_in_every_scenario(scenario: str) -> None:
     for method in onepass.METHODS:

@@ -72,6 +72,7 @@ class Untouchable:
     __getattr__ = __getitem__ = __len__ = refuse
 
 
+@pytest.mark.system
 def test_no_test_image_is_ever_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = replace(digits.load(), x_test=Untouchable(), y_test=Untouchable())
     monkeypatch.setattr(digits, "load", lambda: data)
@@ -92,6 +93,7 @@ def test_no_test_image_is_ever_looked_at(tmp_path: Path, monkeypatch: pytest.Mon
         assert trial["accuracy"] == pytest.approx(sum(trial["accuracies"]) / 2)
 
 
+@pytest.mark.system
 def test_more_trials_run_only_what_is_missing_and_are_those_of_one_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +117,7 @@ def test_more_trials_run_only_what_is_missing_and_are_those_of_one_go(
     assert len(search(tmp_path / "parts", 2, space=space)["trials"]) == 14, "what was tried stays recorded"
 
 
+@pytest.mark.system
 def test_the_seed_decides_the_proposals(tmp_path: Path) -> None:
     def settings(seed: int) -> list[Any]:
         base = replace(tuning().base, seed=seed)
@@ -137,6 +140,7 @@ def test_a_search_of_another_space_or_stream_is_another_search(tmp_path: Path) -
     assert tuning().name == tuning().name
 
 
+@pytest.mark.system
 def test_a_trial_stopped_in_mid_run_is_continued_and_counted_once(tmp_path: Path) -> None:
     whole = search(tmp_path / "whole", 3)
     out = tmp_path / "stopped"
@@ -160,6 +164,7 @@ def test_a_trial_stopped_in_mid_run_is_continued_and_counted_once(tmp_path: Path
     assert len(list(out.rglob("result.json"))) == 3
 
 
+@pytest.mark.system
 def test_a_bad_trial_is_stopped_early(tmp_path: Path) -> None:
     hopeless: Space = {"lr": Range(1e-9, 1e-8)}
     base = RunConfig("er", batch=10, settings={"memory": 100}, fraction=0.4)
@@ -223,6 +228,7 @@ def test_a_later_run_is_judged_by_the_mean_of_the_runs_so_far() -> None:
         second.hear([0.9, 0.5, 0.3])  # after the last task of a run that is not the last
 
 
+@pytest.mark.system
 def test_what_diverges_or_cannot_be_built_is_recorded_and_the_search_goes_on(tmp_path: Path) -> None:
     trials = search(tmp_path / "a", 3, space={"lr": Range(1e36, 1e37)})["trials"]
     assert [trial["state"] for trial in trials] == ["complete", "diverged", "diverged"]
@@ -258,6 +264,7 @@ def test_the_answer_says_what_was_gained_and_how_sure_that_is() -> None:
     assert tuning().document([])["best"] is None
 
 
+@pytest.mark.system
 def test_a_damaged_database_is_named_and_made_again_from_the_stored_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
