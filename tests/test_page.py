@@ -179,6 +179,23 @@ def test_the_best_is_named_only_where_it_is_really_better() -> None:
 # The paper
 
 
+def test_differences_to_a_baseline_are_paired_by_seed() -> None:
+    runs = [*three("er"), *three("er-fsl"), *three("mir", memory=100)[:1], result("iid", 0, [[0.9]])]
+    runs[3:6] = [replace(one, accuracy_matrix=[[1.0], [0.6, 0.6 + 0.1 * seed]]) for seed, one in enumerate(runs[3:6])]
+    found = page.document(runs, "er")
+    assert found["baseline"] == "ER"
+    names = [group["series"] for group in found["groups"]]
+    differences = {
+        (panel["memory"], found["series"][names[int(place)]]): difference
+        for panel in found["panels"]
+        for place, difference in panel["differences"].items()
+    }
+    # 60, 65, 70 less 40, 50, 60: 20, 15, 10 points; their standard deviation is 5, so 4.303 * 5 / sqrt(3)
+    assert differences == {(1000, "ER-FSL"): {"mean": pytest.approx(0.15), "text": "+15.0 ± 12.4 (3)", "real": True}}
+    with pytest.raises(UsageError, match=r"unknown baseline 'iid'.*: er, mir, er-fsl"):
+        page.document(runs, "iid")
+
+
 def test_the_same_runs_with_an_average_are_no_rivals_of_themselves() -> None:
     runs = [result("er", seed, [[0.9], [0.6 + 0.01 * seed, 0.7]]) for seed in range(4)]
     runs += [result("finetune", seed, [[0.9], [0.1, 0.2 - 0.02 * seed]]) for seed in range(4)]

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from onepass.config import unknown
 from onepass.data.catalog import STREAMS
 from onepass.errors import RunError, UsageError
 from onepass.flags import Parser, add_bad_images, fields
@@ -108,57 +107,30 @@ def cost(command: str, words: Sequence[str]) -> None:
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="where a path's array cache is")
     parser.add_argument("--json", action="store_true", help="one JSON document")
     values = parser.parse(words)
-    names = list(dict.fromkeys(map(canonical, values.methods))) or list(METHODS)
-    if values.memory < 1:
-        raise UsageError(f"--memory {values.memory}: must be at least 1")
-    from onepass import cost
-    from onepass.data.catalog import canonical as stream_name
-    from onepass.data.catalog import find_stream, load
-    from onepass.learner import Problem
-    from onepass.net import NETS
-    from onepass.progress import Bar
+    from onepass import tables
+    from onepass.cost import counted
 
-    name = stream_name(values.stream)
-    stream = find_stream(name)
-    n_classes, shape = stream.n_classes, stream.shape
-    if not n_classes:
-        data = load(name, root=values.data_dir)
-        channels, height, width = data.x.shape[1:]
-        n_classes, shape = len(data.classes), (channels, height, width)
-    net = values.net or stream.net
-    if net not in NETS:
-        raise unknown("net", net, NETS, "allowed")
-    problem = Problem(n_classes, shape, stream.views, min(stream.n_tasks, n_classes))
-    with Bar("counting") as bar:
-        rows = cost.compare(names, name, problem, net, values.memory, values.average, bar.report)
+    facts, table = counted(values.methods, values.stream, values.net, values.memory, values.average, values.data_dir)
     if values.json:
-        print(json.dumps({"stream": name, "net": net, "memory": values.memory, "rows": rows}))
+        print(json.dumps(facts))
         return
-    cells = {
-        row["method"]: [
-            f"{row['computation']:.2f}",
-            str(row["computation_printed"] or ""),
-            f"{row['model']:.2f}",
-            str(row["memory_printed"] or ""),
-            f"{row['memory']:.2f}",
-        ]
-        for row in rows
-    }
-    _show(cells, ["FLOPs / ER", "paper", "model / ER", "paper", "memory / ER"], "method")
-    kept = "" if values.average is None else f"; an average (decay {values.average:g}) beside each, but not beside ER's"
-    print(f"{name}, {net}, memory {values.memory}: one training step in the last task, the memory full{kept}.")
-    for line in cost.footer(rows):
-        print(line)
+    from rich.console import Console
+
+    Console(width=None if sys.stdout.isatty() else 120).print(tables.rich_table(table))
+    print("\n".join(table.notes))
 
 
 def report(command: str, words: Sequence[str]) -> None:
-    """Stored runs as one page, or as a table in another format."""
+    """Stored runs as one page."""
     parser = Parser(prog="onepass report", description="All stored runs as one self-contained page. Trains nothing.")
     parser.add_argument(
         "folders", nargs="*", type=Path, default=[Path("onepass-runs")], help="stores of runs (default: onepass-runs)"
     )
     parser.add_argument(
         "-o", "--output", type=Path, default=Path("report.html"), metavar="FILE", help="default: %(default)s"
+    )
+    parser.add_argument(
+        "--baseline", type=canonical, default="", metavar="METHOD", help="also show paired differences to this method"
     )
     values = parser.parse(words)
     from onepass import page, store
@@ -170,7 +142,7 @@ def report(command: str, words: Sequence[str]) -> None:
     results = [result for folder in values.folders for result in store.load_all(folder)]
     if not results:
         raise UsageError(f"no stored runs in {', '.join(map(str, values.folders))}")
-    write_text(values.output, page.render(results))
+    write_text(values.output, page.render(results, values.baseline))
     print(f"{len(results)} {'run' if len(results) == 1 else 'runs'} in {values.output}")
 
 

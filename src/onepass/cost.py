@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from onepass import tables
 from onepass.batch import Batch, Task
-from onepass.config import ReplayConfig
+from onepass.config import ReplayConfig, unknown
+from onepass.data.catalog import canonical as stream_name
+from onepass.data.catalog import find_stream, load
+from onepass.errors import UsageError
 from onepass.factory import build
 from onepass.learner import Learner, Problem
-from onepass.methods import METHODS, method_class
+from onepass.methods import METHODS, canonical, method_class
+from onepass.net import NETS
 from onepass.paper import printed
 from onepass.presets import preset
+from onepass.progress import Bar
 from onepass.seeds import generator
 
 STEPS = 5  # a multiple of every period of the methods here
@@ -157,7 +164,49 @@ def compare(
     ]
 
 
+def table(rows: list[dict[str, Any]], notes: list[str]) -> tables.Table:
+    heads = ["method", "FLOPs / ER", "paper", "model / ER", "paper", "memory / ER"]
+    names = ("computation", "computation_printed", "model", "memory_printed", "memory")
+    lines = []
+    for row in rows:
+        values = [row[name] for name in names]
+        texts = [f"{value:.2f}" if isinstance(value, float) else str(value or "") for value in values]
+        lines.append([tables.Cell(text) for text in (row["method"], *texts)])
+    return tables.Table("Computation and memory beside ER's", heads, lines, notes)
+
+
 def footer(rows: list[dict[str, Any]]) -> list[str]:
     """What the figures leave out, and why some differ from the paper's."""
     notes = [f"{METHODS[row['method']].title}: {row['note']}" for row in rows if row["note"]]
     return [UNCOUNTED, *notes]
+
+
+def counted(
+    methods: Sequence[str],
+    stream: str,
+    net: str = "",
+    memory: int = 1000,
+    average: float | None = None,
+    data_dir: Path | None = None,
+) -> tuple[dict[str, Any], tables.Table]:
+    """What methods cost beside ER, as facts and as a table."""
+    names = list(dict.fromkeys(map(canonical, methods))) or list(METHODS)
+    if memory < 1:
+        raise UsageError(f"--memory {memory}: must be at least 1")
+    name = stream_name(stream)
+    kind = find_stream(name)
+    n_classes, shape = kind.n_classes, kind.shape
+    if not n_classes:
+        data = load(name, root=data_dir)
+        channels, height, width = data.x.shape[1:]
+        n_classes, shape = len(data.classes), (channels, height, width)
+    net = net or kind.net
+    if net not in NETS:
+        raise unknown("net", net, NETS, "allowed")
+    problem = Problem(n_classes, shape, kind.views, min(kind.n_tasks, n_classes))
+    with Bar("counting") as bar:
+        rows = compare(names, name, problem, net, memory, average, bar.report)
+    kept = "" if average is None else f"; an average (decay {average:g}) beside each, but not beside ER's"
+    done = f"{name}, {net}, memory {memory}: one training step in the last task, the memory full{kept}."
+    facts = {"stream": name, "net": net, "memory": memory, "rows": rows}
+    return facts, table(rows, [done, *footer(rows)])

@@ -3,48 +3,56 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
-from onepass import __version__, metrics, report, statistics, store
+from onepass import __version__, labels, metrics, report, statistics, store
+from onepass.config import unknown
 from onepass.errors import UsageError
+from onepass.labels import Group
 from onepass.methods import METHODS
 from onepass.metrics import Summary, summarise
 from onepass.paper import printed
 from onepass.pictures import BANDED
 from onepass.results import WINDOW, Result, RunConfig
+from onepass.tables import figure
 
-Group = list[Result]  # runs that differ in their seed alone
 PAPER_NET, PAPER_RUNS = "resnet18", 10
 DIGITS = 6
-BESIDE = ("average", *report.MEASURES)  # what was measured beside training, which it does not change
 WIDE = 160  # letters of a fact that differs between runs
 
 
-def render(results: Sequence[Result]) -> str:
-    """The whole page. Names of classes, methods and folders are data: as JSON without `<` they cannot become markup."""
-    data = json.dumps(document(results), separators=(",", ":")).replace("<", "\\u003c")
+def render(results: Sequence[Result], baseline: str = "") -> str:
+    """The whole page, with differences to a baseline if one is given.
+
+    Names of classes, methods and folders are data: as JSON without `<` they cannot become markup.
+    """
+    data = json.dumps(document(results, baseline), separators=(",", ":")).replace("<", "\\u003c")
     folder = files("onepass") / "templates"
     html, css, js = ((folder / f"report.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
     page = html.replace("/* report.css */", css).replace("/* report.js */", js)
     return page.replace("/* report.json */", data)  # last: it may hold anything, markers too
 
 
-def document(results: Sequence[Result]) -> dict[str, Any]:
+def document(results: Sequence[Result], baseline: str = "") -> dict[str, Any]:
     """All that the page shows. Accuracies are fractions; a summary carries its text as the tables write it."""
     if not results:
         raise UsageError("no stored runs to show; make some first: onepass compare er er-fsl --runs 3")
-    named = _named(_grouped(report.once(results)))
+    named = labels.named(_grouped(report.once(results)))
     series = list(dict.fromkeys(label for label, _, _ in named))
     groups = [{"series": series.index(label), "stream": stream, **_entry(group)} for label, stream, group in named]
-    panels = _panels(groups, [group for _, _, group in named])
+    panels = _panels(groups, [group for _, _, group in named], baseline)
+    if baseline and not any(panel["differences"] for panel in panels):
+        known = dict.fromkeys(group[0].config.method for _, _, group in named)
+        rivals = [method for method in known if not report.reference(method)]
+        raise unknown("baseline", baseline, rivals, "methods that can be compared here")
     measured = [name for name in report.COLUMNS if any(group["summary"][name] for group in groups)]
     return {
         "about": _about([run for _, _, group in named for run in group], len(results)),
         "series": series,
+        "baseline": baseline and report.title(baseline),
         "streams": list(dict.fromkeys(panel["stream"] for panel in panels)),
         "memories": sorted({panel["memory"] for panel in panels}),
         "columns": [[name, report.COLUMNS[name][0].removesuffix(" %")] for name in measured],
@@ -85,68 +93,6 @@ def _about(runs: list[Result], stored: int) -> list[str]:
 
 def _count(n: int, what: str) -> str:
     return f"{n} {what}{'' if n == 1 else 's'}"
-
-
-def _named(groups: list[Group]) -> list[tuple[str, str, Group]]:
-    """Groups with the names of their series and stream, which tell apart what must not be taken for one."""
-    configs = [group[0].config for group in groups]
-    paths = {config.stream: config.stream_label for config in configs}
-    found = []
-    for config, group in zip(configs, groups, strict=True):
-        near = [other for other in configs if other.stream == config.stream]
-        beside = {name: _own(config)[name] for name in BESIDE}  # tells nothing from other panels
-        rivals = [
-            _own(other) | ({} if _shared(other) == _shared(config) else beside)
-            for other in near
-            if other.method == config.method
-        ]
-        label = ", ".join([report.title(config.method), *_told(_own(config), rivals)])
-        clash = list(paths.values()).count(config.stream_label) > 1
-        place = config.stream if clash else config.stream_label
-        found.append((label, ", ".join([place, *_told(_shared(config), [_shared(other) for other in near])]), group))
-    order = {name: place for place, name in enumerate(METHODS)}
-    return sorted(found, key=lambda one: (order.get(one[2][0].config.method, len(order)), _natural(one[0])))
-
-
-def _told(values: dict[str, Any], rivals: list[dict[str, Any]]) -> list[str]:
-    return [_spelt(name, value) for name, value in values.items() if any(rival[name] != value for rival in rivals)]
-
-
-def _shared(config: RunConfig) -> dict[str, Any]:
-    """What must be the same for all that are compared."""
-    scenario = "class-incremental" if report.reference(config.method) else config.scenario
-    return {**{name: getattr(config, name) for name in report.SHARED if name != "stream"}, "scenario": scenario}
-
-
-def _own(config: RunConfig) -> dict[str, Any]:
-    """What may be special to a method; its memory has a place of its own."""
-    settings = {name: value for name, value in config.learner_config.to_json().items() if name != "memory"}
-    return {**settings, **{name: getattr(config, name) for name in report.MEASURES}}
-
-
-def _natural(text: str) -> list[tuple[float, str]]:
-    """Sorts gamma 0.5 before gamma 0.75 before gamma 10."""
-    parts = re.split(r"(\d+(?:\.\d+)?)", text)
-    return [(float(part), "") if place % 2 else (0.0, part) for place, part in enumerate(parts)]
-
-
-def _spelt(name: str, value: Any) -> str:
-    words = name.replace("_", " ")
-    if isinstance(value, bool) or (name == "average" and value is None):
-        return words if value else f"no {words}"
-    return f"{words} {_text(value)}"
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(_spelt(name, inner) for name, inner in value.items())
-    if isinstance(value, list):
-        return (" | " if value and isinstance(value[0], list) else ", ").join(map(_text, value))
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if value is None:
-        return "default"
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _entry(group: Group) -> dict[str, Any]:
@@ -223,8 +169,8 @@ def _printed(group: Group) -> dict[str, Any] | None:
         return None
     settings = {"memory": memory} if memory else {}
     paper = RunConfig(config.method, stream=config.stream, net=PAPER_NET, settings=settings)
-    theirs = {**_own(paper), **{name: _own(config)[name] for name in BESIDE}, **_shared(paper)}
-    differs = _told({**_shared(config), **_own(config)}, [theirs])
+    theirs = {**labels.own(paper), **{name: labels.own(config)[name] for name in labels.BESIDE}, **labels.shared(paper)}
+    differs = labels.told({**labels.shared(config), **labels.own(config)}, [theirs])
     if len(group) != PAPER_RUNS:
         differs.append(_count(len(group), "run"))
     return {**_numbers(Summary(cell[0] / 100, cell[1] / 100, PAPER_RUNS)), "differs": differs}
@@ -235,7 +181,7 @@ def _protocol(group: Group) -> list[list[str]]:
     every = [_facts(run) for run in group]
     rows = []
     for name in every[0]:
-        texts = list(dict.fromkeys(_text(facts.get(name)) for facts in every))
+        texts = list(dict.fromkeys(labels.text(facts.get(name)) for facts in every))
         text = ", ".join(texts)
         rows.append([name.replace("_", " "), text if len(texts) == 1 or len(text) < WIDE else "differs between runs"])
     return rows
@@ -252,10 +198,10 @@ def _facts(run: Result) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if name not in ("method", "stream", "settings")}
 
 
-def _panels(entries: list[dict[str, Any]], groups: list[Group]) -> list[dict[str, Any]]:
+def _panels(entries: list[dict[str, Any]], groups: list[Group], baseline: str) -> list[dict[str, Any]]:
     """What is compared with each other: one stream, one memory; methods without a memory stand beside every memory."""
     panels = []
-    for stream in sorted({entry["stream"] for entry in entries}, key=_natural):
+    for stream in sorted({entry["stream"] for entry in entries}, key=labels.natural):
         places = [place for place, entry in enumerate(entries) if entry["stream"] == stream]
         for memory in sorted({entries[place]["memory"] for place in places} - {0}) or [0]:
             chosen = [place for place in places if entries[place]["memory"] in (0, memory)]
@@ -267,5 +213,28 @@ def _panels(entries: list[dict[str, Any]], groups: list[Group]) -> list[dict[str
                     rivals[str(place)] = {run.config.seed: run.final_accuracy for run in groups[place]}
                 met.add(config)
             best = statistics.best(rivals)
-            panels.append({"stream": stream, "memory": memory, "groups": chosen, "best": best and int(best)})
+            bases = [place for place in rivals if groups[int(place)][0].config.method == baseline]
+            differences = _differences(rivals, bases[0]) if bases else {}
+            panels.append(
+                {
+                    "stream": stream,
+                    "memory": memory,
+                    "groups": chosen,
+                    "best": best and int(best),
+                    "differences": differences,
+                }
+            )
     return panels
+
+
+def _differences(rivals: dict[str, dict[int, float]], base: str) -> dict[str, Any]:
+    """What each of the others has more than the baseline on the same seeds."""
+    return {
+        place: {
+            "mean": found.mean,
+            "text": f"{figure(found.mean, found.interval, '+')} ({found.n})",
+            "real": statistics.real(found),
+        }
+        for place, found in statistics.against(rivals, base).items()
+        if found.mean is not None
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from onepass.paper.experiments import Experiment
     from onepass.paper.tables import Found
     from onepass.results import RunConfig
+    from onepass.tables import Table
 
 NAMES = {
     "table1": "final accuracy: 20 methods, three data sets, four memories each",
@@ -114,28 +116,42 @@ def _time(left: Sequence[RunConfig], found: Found, values: Any) -> str:
 
 def _show(wanted: Experiment, found: Found, values: Any) -> None:
     """The table, the paper's claims and the figure: on the terminal and as files."""
-    from rich.console import Console
-
-    from onepass import pictures, tables
-    from onepass.checkpoint import write_text
+    from onepass import pictures
     from onepass.paper import figures
     from onepass.paper.tables import table, verdicts
 
     shown = [part for part in (table(wanted, found), verdicts(wanted, found)) if part is not None]
-    cut = ["part"] if values.only or values.methods or values.memory or values.runs else []  # beside the whole table
-    name = "-".join([wanted.name, values.scale, *([Path(values.stream).name] if values.stream else []), *cut])
-    paths = []
-    for suffix, render in tables.FORMATS.items():
-        for part, end in zip(shown, ("", "-claims"), strict=False):
-            paths.append(values.out / f"{name}{end}.{suffix}")
-            write_text(paths[-1], render(part))
+    paths = _write(shown, values)
     if wanted.name in figures.FIGURES:
         figure = figures.draw(wanted, found)
         for suffix in ("png", "svg", "pdf"):
-            paths.append(values.out / f"{name}.{suffix}")
+            paths.append(paths[0].with_suffix(f".{suffix}"))
             pictures.save(figure, paths[-1])
+    _publish(shown, paths, _document(wanted, found, shown), values)
+
+
+def _write(shown: Sequence[Table], values: Any) -> list[Path]:
+    """A table, and the claims about it, in every format."""
+    from onepass import tables
+    from onepass.checkpoint import write_text
+
+    cut = ["part"] if values.only or values.methods or values.memory or values.runs else []  # beside the whole table
+    name = "-".join([values.name, values.scale, *([Path(values.stream).name] if values.stream else []), *cut])
+    paths = []
+    for part, end in zip(shown, ("", "-claims"), strict=False):
+        for suffix, render in tables.FORMATS.items():
+            paths.append(values.out / f"{name}{end}.{suffix}")
+            write_text(paths[-1], render(part))
+    return paths
+
+
+def _publish(shown: Sequence[Table], paths: Sequence[Path], document: Any, values: Any) -> None:
+    from rich.console import Console
+
+    from onepass import tables
+
     if values.json:
-        print(json.dumps(_document(wanted, found, shown)))
+        print(json.dumps(document))
         return
     console = Console(width=None if sys.stdout.isatty() else 200)
     for part in shown:
@@ -163,13 +179,15 @@ def _document(wanted: Experiment, found: Found, shown: Sequence[Any]) -> dict[st
 
 
 def _cost(values: Any) -> None:
-    from onepass import commands
+    from onepass.cost import counted
     from onepass.paper.scales import SCALES, Cut
 
-    if values.only or values.memory or values.runs or values.plan:
-        raise UsageError("table5 trains nothing: --only, --memory, --runs and --plan do not apply; --methods does")
+    if values.only or values.memory or values.runs or values.plan or values.stored:
+        given = "--only, --memory, --runs, --plan and --stored do not apply; --methods does"
+        raise UsageError(f"table5 trains nothing: {given}")
     cut = Cut(values.scale, values.stream)
     [(_, stream)] = cut.streams(["cifar10"])
     methods = values.methods or ["er", "er-ace", "obc", "ocm", "pcr", "er-fsl"]
-    net = SCALES[cut.scale].net
-    commands.cost("cost", [*methods, "--stream", stream, "--net", net, *(["--json"] if values.json else [])])
+    facts, table = counted(methods, stream, SCALES[cut.scale].net, data_dir=values.data_dir)
+    shown = [replace(table, title=f"Table 5: {table.title}")]
+    _publish(shown, _write(shown, values), facts, values)

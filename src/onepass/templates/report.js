@@ -78,7 +78,8 @@ function choice(title, kind, values, label) {
 function summary() {
   const [first, ...rest] = page.columns;
   const paper = page.groups.some((group) => group.printed) ? [["paper", "paper"]] : [];
-  const columns = [["", "method"], first, ["bar", ""], ...paper, ...rest, ["n", "runs"]];
+  const base = page.baseline ? [["difference", `minus ${page.baseline} (seeds)`]] : [];
+  const columns = [["", "method"], first, ["bar", ""], ...paper, ...base, ...rest, ["n", "runs"]];
   const heads = html("thead", {}, html("tr", {}, ...columns.map(head)));
   const bodies = shown().map((panel) => body(panel, columns));
   const table = html("table", { class: "wide" }, heads, ...bodies);
@@ -98,7 +99,12 @@ function head([column, text]) {
 }
 
 function body(panel, columns) {
-  const place = { "": (group) => group.series, n: (group) => group.n, paper: (group) => group.printed?.mean };
+  const place = {
+    "": (group) => group.series,
+    n: (group) => group.n,
+    paper: (group) => group.printed?.mean,
+    difference: (group) => difference(panel, group)?.mean,
+  };
   const by = place[sorting.column] ?? ((group) => group.summary[sorting.column]?.mean);
   const rows = [...panel.groups].sort((a, b) => {
     const [u, v] = [by(a) ?? null, by(b) ?? null];
@@ -114,16 +120,18 @@ function body(panel, columns) {
   return html("tbody", {}, heading, ...rows.map(row));
 }
 
+const difference = (panel, group) => panel.differences[page.groups.indexOf(group)];
 const letter = (number) => String.fromCharCode(97 + (number % 26));
 
 function cell(group, column, panel, ways, top) {
   if (column === "") return who(group);
   if (column === "bar") return html("td", {}, bar(group, top));
   if (column === "n") return html("td", {}, String(group.n));
-  const found = column === "paper" ? group.printed : group.summary[column];
+  const special = { paper: group.printed, difference: difference(panel, group) };
+  const found = column in special ? special[column] : group.summary[column];
   if (!found) return html("td", { class: "none" }, "–");
   const way = ways.indexOf(found.differs?.join(", "));
-  const best = column === "final_accuracy" && group === panel.best;
+  const best = found.real || (column === "final_accuracy" && group === panel.best);
   const note = way < 0 ? null : html("sup", {}, letter(way));
   return html("td", { class: best ? "best" : null }, found.text, note);
 }
