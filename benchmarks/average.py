@@ -3,7 +3,8 @@
     python benchmarks/average.py METHOD STREAM --seed N --data-dir DIR --out results/average
 
 Measured on a tenth of the training images, held back. Kept: decays, warm-ups, the head alone, batch-norm statistics
-averaged or estimated anew from the memory. One JSON for each run; one that is there is not made again.
+averaged or estimated anew from the memory, scores by the head or by class means of the memory. One JSON for each run;
+one that is there is not made again.
 """
 
 from __future__ import annotations
@@ -11,17 +12,23 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from candidates import estimate
 from onepass.average import Average
 from onepass.checkpoint import write_text
 from onepass.evaluate import accuracy_by_task
-from onepass.functional import batchnorm_layers
+from onepass.functional import batchnorm_layers, class_means
 from onepass.learner import Learner
+from onepass.methods.er_fsl import ERFSL
 from onepass.metrics import mean
 from onepass.results import RunConfig
 from onepass.runner import Run, host_facts
@@ -33,11 +40,25 @@ DECAYS = (0.9, 0.95, 0.98, 0.99, 0.999)
 class Candidate:
     """An average of some of what predicts, with a warm-up of its own."""
 
-    def __init__(self, learner: Learner, decay: float, *, warmup: float = 10, head: bool = False, anew: bool = False):
+    def __init__(
+        self,
+        learner: Learner,
+        decay: float,
+        *,
+        warmup: float = 10,
+        head: bool = False,
+        anew: bool = False,
+        means: bool = False,
+    ):
         modules: list[nn.Module] = [learner.net.head] if head else learner.predictors()
-        self.average, self.learner, self.anew = Average(modules, decay, warmup), learner, anew
+        self.average, self.learner, self.anew, self.means = Average(modules, decay, warmup), learner, anew, means
 
     def accuracy(self, run: Run) -> list[float]:
+        scores = mock.patch.object(self.learner, "scorer", partial(nearest, self.learner))
+        with scores if self.means else nullcontext():
+            return self.measured(run)
+
+    def measured(self, run: Run) -> list[float]:
         with self.average.in_place():
             if not self.anew:
                 return accuracy_by_task(self.learner, run.data, run.tasks)
@@ -53,6 +74,17 @@ class Candidate:
                     layer.momentum = momentum
 
 
+def nearest(learner: Learner) -> Callable[[Tensor], Tensor]:
+    """Scores by class means of the memory, in the dimensions in use."""
+    used = learner.space("used") if isinstance(learner, ERFSL) else 1
+
+    def features(x: Tensor) -> Tensor:
+        return F.normalize(learner.net.features(x) * used)
+
+    means, absent = class_means(learner, features)
+    return lambda x: F.linear(features(x), means, absent)
+
+
 def candidates(learner: Learner) -> dict[str, Candidate]:
     found = {f"decay {decay:g}": Candidate(learner, decay) for decay in DECAYS}
     found["decay 0.99, no warm-up"] = Candidate(learner, 0.99, warmup=1e-9)
@@ -60,6 +92,8 @@ def candidates(learner: Learner) -> dict[str, Candidate]:
     found["decay 0.99, head alone"] = Candidate(learner, 0.99, head=True)
     for decay in (0, 0.95, 0.98, 0.99):  # 0: the last weights
         found[f"decay {decay:g}, statistics anew"] = Candidate(learner, decay, anew=True)
+        found[f"decay {decay:g}, class means"] = Candidate(learner, decay, means=True)
+    found["decay 0.98, statistics anew, class means"] = Candidate(learner, 0.98, anew=True, means=True)
     return found
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onepass.errors import Diverged
+from onepass.views import decode
+
+if TYPE_CHECKING:
+    from onepass.learner import Learner
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -85,6 +89,19 @@ def union_mean(terms: Sequence[tuple[Tensor, int]]) -> Tensor:
     losses = torch.stack([loss for loss, _ in terms])
     sizes = losses.new_tensor([rows for _, rows in terms])
     return losses @ (sizes / sizes.sum())
+
+
+def class_means(learner: Learner, features: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+    """The direction of each class's stored samples; and 0 for a class that has any, -inf for the others."""
+    n = learner.problem.n_classes
+    sums = torch.zeros(n, learner.net.head.in_features, device=learner.device)
+    absent = torch.full((n,), -torch.inf, device=learner.device)
+    for slots in torch.arange(len(learner.memory)).split(learner.chunk):
+        stored = learner.memory.read(slots)
+        found = features(decode(stored.x))
+        sums += F.one_hot(stored.y, n).to(found).T @ found
+        absent[stored.y] = 0
+    return F.normalize(sums), absent
 
 
 class Frozen(nn.Module, Generic[M]):

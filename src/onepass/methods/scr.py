@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from onepass.batch import Batch
 from onepass.config import ReplayConfig, option
+from onepass.functional import class_means
 from onepass.learner import Learner
 from onepass.losses import supcon
 from onepass.net import linear
-from onepass.views import decode
 
 
 @dataclass(frozen=True)
@@ -53,18 +53,9 @@ class SCR(Learner):
         return supcon(F.normalize(vectors), torch.cat([replay.y, batch.y]).repeat(2), self.config.temperature)
 
     def scorer(self) -> Callable[[Tensor], Tensor]:
-        means, absent = self.means()
-        # For rows of length one the nearest mean is the one with the largest product.
-        return lambda x: F.linear(F.normalize(self.net.features(x)), means, absent)
+        def features(x: Tensor) -> Tensor:
+            return F.normalize(self.net.features(x))
 
-    def means(self) -> tuple[Tensor, Tensor]:
-        """The direction of each class's stored samples; and 0 for a class that has any, -inf for the others."""
-        n = self.problem.n_classes
-        sums = torch.zeros(n, self.net.head.in_features, device=self.device)
-        absent = torch.full((n,), -torch.inf, device=self.device)
-        for slots in torch.arange(len(self.memory)).split(self.chunk):
-            stored = self.memory.read(slots)
-            features = F.normalize(self.net.features(decode(stored.x)))
-            sums += F.one_hot(stored.y, n).to(features).T @ features
-            absent[stored.y] = 0
-        return F.normalize(sums), absent
+        means, absent = class_means(self, features)
+        # For rows of length one the nearest mean is the one with the largest product.
+        return lambda x: F.linear(features(x), means, absent)
