@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from helpers import copied, labelled, make, normed_net, some_batch, state_of
+from helpers import copied, labelled, make, normed_net, some_batch, some_images, state_of
 from onepass.batch import Task
 from onepass.errors import UsageError
 from onepass.functional import class_means
@@ -136,6 +136,9 @@ def test_class_means_of_scr_are_taken_with_averaged_features() -> None:
     other.eval()
     assert torch.equal(mean, class_means(other, other.net.features)[0])
     assert not torch.equal(mean, last)
+    other.meet([0, 1])
+    images = some_images(20, seed=5)
+    assert torch.equal(learner.predict(images), other.predict(images))
 
 
 def test_a_run_records_both_and_trains_as_without(tmp_path: Path) -> None:

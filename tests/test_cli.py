@@ -324,8 +324,8 @@ def test_each_method_takes_its_own_preset(tmp_path: Path, capsys: pytest.Capture
         (tmp_path / f"{method}.json").write_text(json.dumps(facts))
     files = [str(tmp_path / f"{method}.json") for method in ("er", "er-fsl")]
     words = ["compare", "er", "er-fsl", "finetune", "--batch", "50", "--out", str(tmp_path), "--jobs", "1", "--json"]
-    assert main([*words, "--preset", *files]) == 0
+    assert main([*words, "--preset", files[0], "--preset", files[1]]) == 0
     rates = [run["config"]["settings"]["lr"] for run in json.loads(capsys.readouterr().out)["runs"]]
     assert rates == [0.05, 0.03, 0.1]
-    assert main([*words, "--preset", files[0], files[0]]) == 2
+    assert main([*words, "--preset", files[0], "--preset", files[0]]) == 2
     assert "is a second preset of er" in capsys.readouterr().err

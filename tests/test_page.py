@@ -95,7 +95,7 @@ def test_what_was_measured_on_the_way_is_there() -> None:
     looks = [{"step": 5, "accuracy": [0.6]}, {"step": 10, "accuracy": [0.8]}, {"step": 15, "accuracy": [0.2, 0.4]}]
     matrix = [[0.8], [0.4, 0.6]]
     run = result("er", 0, matrix, anytime=5, prequential=True, looks=looks, stretches=[[3, 10], [5, 10]])
-    document = page.document([run])
+    document = page.document([replace(run, steps=18)])
     summary = document["groups"][0]["summary"]
     assert summary["average_anytime"]["mean"] == pytest.approx((0.6 + 0.8 + 0.3) / 3, abs=1e-6)
     assert summary["worst_case"]["mean"] == 0.4  # the old task's 0.2 and the last one's 0.6
@@ -103,7 +103,7 @@ def test_what_was_measured_on_the_way_is_there() -> None:
     curve = document["groups"][0]["anytime"]
     assert (curve["x"], curve["mean"], curve["begins"]) == ([5, 10, 15], [0.6, 0.8, 0.3], [15])
     curve = document["groups"][0]["prequential"]
-    assert (curve["x"], curve["mean"]) == ([10, 20], [0.3, 0.5])
+    assert (curve["x"], curve["mean"]) == ([10, 18], [0.3, 0.5]), "the last stretch ends with the stream"
     assert [name for name, _ in document["columns"]][-3:] == ["average_anytime", "worst_case", "prequential"]
     plain = page.document(three())["columns"]
     assert plain[:2] == [["final_accuracy", "final accuracy"], ["forgetting", "forgetting"]]
@@ -191,7 +191,15 @@ def test_differences_to_a_baseline_are_paired_by_seed() -> None:
         for place, difference in panel["differences"].items()
     }
     # 60, 65, 70 less 40, 50, 60: 20, 15, 10 points; their standard deviation is 5, so 4.303 * 5 / sqrt(3)
-    assert differences == {(1000, "ER-FSL"): {"mean": pytest.approx(0.15), "text": "+15.0 ± 12.4 (3)", "real": True}}
+    assert differences == {
+        (1000, "ER-FSL"): {"mean": pytest.approx(0.15), "text": "+15.0 ± 12.4 (3)", "real": True},
+        (1000, "ER"): {"mean": 0.0, "text": "baseline", "real": False},
+    }
+    [alone] = page.document(three("er"), "er")["panels"]
+    assert [difference["text"] for difference in alone["differences"].values()] == ["baseline"]
+    twice = page.document([*three("er", lr=0.01), *three("er")], "er")
+    [place] = [int(place) for place, one in twice["panels"][0]["differences"].items() if one["text"] == "baseline"]
+    assert twice["series"][twice["groups"][place]["series"]] == "ER, lr 0.1", "the one with nothing changed"
     with pytest.raises(UsageError, match=r"unknown baseline 'iid'.*: er, mir, er-fsl"):
         page.document(runs, "iid")
 
@@ -219,6 +227,9 @@ def test_seeds_with_and_without_an_average_are_one_group_in_the_panel() -> None:
     found = page.document([*runs, elsewhere])
     assert found["series"] == ["ER"]
     assert [group["n"] for group in found["groups"]] == [2, 1]
+    assert found["groups"][0]["summary"]["final_accuracy_average"]["text"] == "80.0 ± n/a (n = 1)"
+    assert ["average", "0.9, none"] in found["groups"][0]["protocol"]
+    assert page.document([result("er", 0, memory=100, average=0.9), result("er", 0)])["series"] == ["ER"]
 
 
 def test_the_papers_figure_stands_beside_ours_with_what_was_done_otherwise() -> None:

@@ -384,7 +384,7 @@ def test_the_suffix_decides_the_pictures_kind_and_equal_figures_are_equal_files(
 
 
 def test_prequential_curves_are_the_shares_of_each_stretch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = [replace(result("er", seed, [[0.9]]), prequential=[[3 + seed, 10], [5, 10]]) for seed in range(2)]
+    runs = [replace(result("er", seed, [[0.9]]), steps=25, prequential=[[3 + seed, 10], [5, 10]]) for seed in range(2)]
     runs[1].prequential.append([1, 5])  # one stretch more than the other has
     drawn: list[Any] = []
     monkeypatch.setattr(pictures, "_draw", lambda results, found, words, path: drawn.extend(found))

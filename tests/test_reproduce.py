@@ -16,7 +16,7 @@ from helpers import labelled, make, pixel_net, state_of
 from onepass import store
 from onepass.batch import Task
 from onepass.cli import main
-from onepass.errors import UsageError
+from onepass.errors import RunError, UsageError
 from onepass.paper import figures
 from onepass.paper.analysis import Analysis
 from onepass.paper.experiments import EXPERIMENTS, experiment
@@ -121,6 +121,12 @@ def test_sizes_of_table_4_keep_their_ratio_to_a_tasks_share_of_another_network()
     assert cells[-1].tags == ("k=160", "300", "400")
     assert [bool(cell.printed) for cell in cells] == [True] * 8 + [False]
     assert cells[6].tags == ("k=62", "100", "first reuse"), "as in the paper, the first that must reuse is twice d / T"
+
+
+def test_where_50_and_51_are_one_size_the_printed_figure_is_that_of_51() -> None:
+    sizes = {tag: cell for cell in experiment("table4", Cut("small")).cells for tag in cell.tags}
+    assert sizes["51"] is sizes["50"]
+    assert sizes["51"].printed["final accuracy"][0] == 26.6
 
 
 def test_gamma_sweeps_from_a_tenth_to_nine_and_meets_the_ablation_at_three() -> None:
@@ -239,6 +245,11 @@ def test_verdicts_follow_the_paired_differences() -> None:
     assert words["without L_b accuracy falls"] == ("-5 ± 2.48", "not held")
     assert words["one subspace for all tasks is worse"][1] == "held in the mean, not beyond chance"
     assert words["without gamma accuracy falls"] == ("-", "not tested at this scale")
+    unfinished = verdicts(
+        whole, {config: one for config, one in found.items() if config.learner_config.to_json()["new_weight"] is None}
+    )
+    assert unfinished is not None
+    assert {row[4].text for row in unfinished.rows if row[0].text == "without L_c accuracy falls"} == {"not run"}
 
 
 def test_claims_about_products_compare_their_means_over_dimensions() -> None:
@@ -307,6 +318,24 @@ def test_what_is_stored_is_shown_without_the_data(tmp_path: Path, capsys: pytest
     capsys.readouterr()
     assert main(words) == 0
     assert "60.0" in capsys.readouterr().out
+
+
+def test_after_a_failed_run_the_others_are_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done, _ = experiment("table3", Cut("tiny", only=("1", "2"), runs=1)).runs
+
+    def fail(*_: object) -> None:
+        store.save_result(store.folder(tmp_path, done), result(done, [[1.0], [0.5, 0.7]]))
+        raise RunError("1 of 2 runs failed")
+
+    monkeypatch.setattr("onepass.execute.execute", fail)
+    words = ["reproduce", "table3", "--scale", "tiny", "--only", "1", "2", "--runs", "1", "--out", str(tmp_path)]
+    assert main(words) == 1
+    said = capsys.readouterr()
+    assert "60.0 (26.6)" in said.out
+    assert "not run" in said.out
+    assert "1 of 2 runs failed" in said.err
 
 
 @pytest.mark.system

@@ -241,7 +241,7 @@ def test_a_damaged_result_that_is_asked_for_is_named_and_not_used(
     assert store.load_result(file.parent, spoil(file, damage)) is None
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith(f"{file} is damaged (")
-    assert line.endswith("trained again")
+    assert line.endswith("it does not count")
 
 
 def test_a_result_in_another_runs_folder_does_not_count_twice(copies: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -91,13 +91,16 @@ def last_and_average(results: Sequence[Result]) -> str:
 def curves(results: Sequence[Result], path: Path) -> None:
     """A panel for each method: accuracy on the way, each run thin and their mean, by last weights and by average."""
     groups, across = with_both(results), 5
+    if not groups:
+        return
     down = -(-len(groups) // across)
     drawn = Figure(figsize=(2.2 * across, 1.9 * down + 0.5), dpi=120, layout="constrained")
     panels = drawn.subplots(down, across, sharex=True, sharey=True, squeeze=False).flatten()
     for panel, (method, group) in zip(panels, groups.items(), strict=False):
-        steps = [point["step"] for point in group[0].anytime]
+        looks = [{look["step"]: look for look in one.anytime} for one in group]
+        steps = sorted(set.intersection(*map(set, looks)))
         for side, colour, label in (("", "tab:orange", "last weights"), ("_average", "tab:blue", "average")):
-            runs = [[100 * metrics.mean(look[f"accuracy{side}"]) for look in one.anytime] for one in group]
+            runs = [[100 * metrics.mean(one[step][f"accuracy{side}"]) for step in steps] for one in looks]
             for run in runs:
                 panel.plot(steps, run, color=colour, linewidth=0.6, alpha=0.5)
             panel.plot(steps, [metrics.mean(at) for at in zip(*runs, strict=True)], color=colour, label=label)

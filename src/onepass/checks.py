@@ -191,7 +191,7 @@ def _empty_memory(make: Make) -> None:
 def _one_sample(make: Make) -> None:
     learner = make()
     learner.begin_task(toy_tasks()[0])
-    for batch in toy_batches(toy_tasks()[0], size=1, n=SHORT):
+    for batch in toy_batches(toy_tasks()[0], size=1):
         assert learner.observe(batch).isfinite().all(), "a batch of one sample has a loss that is no number"
 
 
@@ -284,7 +284,7 @@ def _average_is_beside(make: Make) -> None:
     plain, averaged = make(), make(average=0.8)
     tasks, wide = toy_tasks(), PROBLEM.n_classes + 2
     for learner in (plain, averaged):
-        _learn(learner, tasks[:2])
+        _learn(learner, tasks[:2], BATCHES)
         learner.grow(wide)
     averaged = _through_a_file(averaged, make(5, average=0.8))
     images = next(toy_batches(tasks[0])).x

@@ -181,8 +181,8 @@ def _add_run_flags(parser: Parser) -> None:
         help="also measure every K steps, on the first 100 test images of each class (default: after tasks only)",
     )
     add("--prequential", action="store_true", help="also predict each batch before it is learned")
-    wrote = "settings that onepass tune --save wrote, a file for each method; flags win over them"
-    add("--preset", type=Path, nargs="+", default=[], metavar="FILE", help=wrote)
+    wrote = "settings that onepass tune --save wrote, once for each method; flags win over them"
+    add("--preset", type=Path, action="append", default=[], metavar="FILE", help=wrote)
     add("--baseline", default="", metavar="METHOD", help="also each method's paired difference to this one")
     add(
         "--format",

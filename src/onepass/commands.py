@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from onepass.methods import BOUNDARIES, METHODS, canonical, method_class
 from onepass.presets import PRESETS
 
 
-def _list(command: str, words: Sequence[str], rows: dict[str, dict[str, Any]], **headings: str) -> None:
+def _list(command: str, words: Sequence[str], rows: dict[str, dict[str, Any]], headings: Mapping[str, str]) -> None:
     parser = Parser(prog=f"onepass {command}", description=f"The {command} there are.")
     parser.add_argument("--json", action="store_true", help="as one JSON document")
     if parser.parse(words).json:
@@ -52,7 +52,7 @@ def methods(command: str, words: Sequence[str]) -> None:
         }
         for name, method in METHODS.items()
     }
-    return _list(command, words, rows, cost="FLOPs / ER on cifar10")
+    return _list(command, words, rows, {"cost": "FLOPs / ER on cifar10"})
 
 
 def _method(name: str, words: Sequence[str]) -> None:
@@ -129,9 +129,7 @@ def report(command: str, words: Sequence[str]) -> None:
     parser.add_argument(
         "-o", "--output", type=Path, default=Path("report.html"), metavar="FILE", help="default: %(default)s"
     )
-    parser.add_argument(
-        "--baseline", type=canonical, default="", metavar="METHOD", help="also show paired differences to this method"
-    )
+    parser.add_argument("--baseline", default="", metavar="METHOD", help="also show paired differences to this method")
     values = parser.parse(words)
     from onepass import page, store
     from onepass.checkpoint import write_text
@@ -142,7 +140,7 @@ def report(command: str, words: Sequence[str]) -> None:
     results = [result for folder in values.folders for result in store.load_all(folder)]
     if not results:
         raise UsageError(f"no stored runs in {', '.join(map(str, values.folders))}")
-    write_text(values.output, page.render(results, values.baseline))
+    write_text(values.output, page.render(results, values.baseline and canonical(values.baseline)))
     print(f"{len(results)} {'run' if len(results) == 1 else 'runs'} in {values.output}")
 
 
@@ -151,7 +149,7 @@ def streams(command: str, words: Sequence[str]) -> None:
         name: {"tasks": stream.n_tasks, "network": stream.net, "views": stream.views, "what it is": stream.about}
         for name, stream in STREAMS.items()
     }
-    _list(command, words, rows)
+    _list(command, words, rows, {})
 
 
 def data(command: str, words: Sequence[str]) -> None:

@@ -165,7 +165,7 @@ def compare(
 
 
 def table(rows: list[dict[str, Any]], notes: list[str]) -> tables.Table:
-    heads = ["method", "FLOPs / ER", "paper", "model / ER", "paper", "memory / ER"]
+    heads = ["method", "FLOPs / ER", "FLOPs, paper", "model / ER", "memory, paper", "memory / ER"]
     names = ("computation", "computation_printed", "model", "memory_printed", "memory")
     lines = []
     for row in rows:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import suppress
 
 from onepass.data.catalog import is_path, load
+from onepass.errors import UsageError
 from onepass.executors import run_many, stored
 from onepass.logs import check_log
 from onepass.progress import Bar, Display
@@ -19,10 +21,11 @@ def read(runs: Sequence[RunConfig], values: Namespace) -> None:
             load(stream, root=values.data_dir, image_size=size, bad_images=values.bad_images, progress=bar.report)
 
 
-def look(runs: Sequence[RunConfig], values: Namespace) -> list[Result | None]:
+def look(runs: Sequence[RunConfig], values: Namespace, quiet: bool = False) -> list[Result | None]:
     """What of the runs is stored. Data behind a path may have changed, so they are read for it; others are not."""
-    read([run for run in runs if is_path(run.stream)], values)
-    return stored(runs, values.out, values.data_dir)
+    with suppress(UsageError):  # they are gone: what is stored counts
+        read([run for run in runs if is_path(run.stream)], values)
+    return stored(runs, values.out, values.data_dir, quiet)
 
 
 def execute(

@@ -34,12 +34,12 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def stored(configs: Sequence[RunConfig], out: Path, data_dir: Path | None) -> list[Result | None]:
+def stored(configs: Sequence[RunConfig], out: Path, data_dir: Path | None, quiet: bool = False) -> list[Result | None]:
     """What need not be trained again; one that is damaged, or of other data than are there now, is named on stderr."""
     kinds = {(config.stream, config.image_size): config for config in configs}
     digests = {kind: changeable(config, data_dir) for kind, config in kinds.items()}
     return [
-        store.load_result(store.folder(out, config), config, digest=digests[config.stream, config.image_size])
+        store.load_result(store.folder(out, config), config, quiet, digests[config.stream, config.image_size])
         for config in configs
     ]
 

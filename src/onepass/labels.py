@@ -22,7 +22,7 @@ def named(groups: list[Group]) -> list[tuple[str, str, Group]]:
         near = [other for other in configs if other.stream == config.stream]
         beside = {name: own(config)[name] for name in BESIDE}  # tells nothing from other panels
         rivals = [
-            own(other) | ({} if shared(other) == shared(config) else beside)
+            own(other) | ({} if panel(other) == panel(config) else beside)
             for other in near
             if other.method == config.method
         ]
@@ -32,6 +32,10 @@ def named(groups: list[Group]) -> list[tuple[str, str, Group]]:
         found.append((label, ", ".join([place, *told(shared(config), [shared(other) for other in near])]), group))
     order = {name: place for place, name in enumerate(METHODS)}
     return sorted(found, key=lambda one: (order.get(one[2][0].config.method, len(order)), natural(one[0])))
+
+
+def panel(config: RunConfig) -> tuple[dict[str, Any], int]:
+    return shared(config), getattr(config.settings, "memory", 0)
 
 
 def told(values: dict[str, Any], rivals: list[dict[str, Any]]) -> list[str]:

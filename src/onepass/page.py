@@ -44,7 +44,7 @@ def document(results: Sequence[Result], baseline: str = "") -> dict[str, Any]:
     series = list(dict.fromkeys(label for label, _, _ in named))
     groups = [{"series": series.index(label), "stream": stream, **_entry(group)} for label, stream, group in named]
     panels = _panels(groups, [group for _, _, group in named], baseline)
-    if baseline and not any(panel["differences"] for panel in panels):
+    if baseline and not any(panel["differences"] for panel in panels):  # each has at least the baseline itself
         known = dict.fromkeys(group[0].config.method for _, _, group in named)
         rivals = [method for method in known if not report.reference(method)]
         raise unknown("baseline", baseline, rivals, "methods that can be compared here")
@@ -73,6 +73,8 @@ def _grouped(runs: list[Result]) -> list[Group]:
     for run, key, decay in zip(runs, keys, own, strict=True):
         others = kept.get(key, set())
         groups.setdefault((key, next(iter(others)) if decay is None and len(others) == 1 else decay), []).append(run)
+    for group in groups.values():  # the first gives the group its name
+        group.sort(key=lambda run: (run.config.learner_config.average is None, run.config.seed))
     return list(groups.values())
 
 
@@ -119,7 +121,10 @@ def _entry(group: Group) -> dict[str, Any]:
 
 def _summary(values: Sequence[float | None]) -> dict[str, Any] | None:
     known = [value for value in values if value is not None]
-    return _numbers(summarise(known)) if known else None
+    if not known:
+        return None
+    found = _numbers(summarise(known))
+    return found if len(known) == len(values) else {**found, "text": f"{found['text']} (n = {len(known)})"}
 
 
 def _numbers(found: Summary) -> dict[str, Any]:
@@ -156,8 +161,9 @@ def _anytime_curve(group: Group) -> dict[str, Any] | None:
 
 def _prequential_curve(group: Group) -> dict[str, Any] | None:
     runs = [metrics.prequential_curve(run.prequential) for run in group if run.prequential]
-    length = min(map(len, runs), default=0)
-    return _curve([WINDOW * (place + 1) for place in range(length)], [run[:length] for run in runs]) if length else None
+    length, last = min(map(len, runs), default=0), min(run.steps for run in group)
+    steps = [min(WINDOW * (place + 1), last) for place in range(length)]
+    return _curve(steps, [run[:length] for run in runs]) if length else None
 
 
 def _printed(group: Group) -> dict[str, Any] | None:
@@ -190,6 +196,7 @@ def _protocol(group: Group) -> list[list[str]]:
 def _facts(run: Result) -> dict[str, Any]:
     """What was asked for and, where it says more, what was done: 5 tasks, and the classes of each."""
     asked = {**run.config.to_json(), **run.config.learner_config.to_json()}
+    asked["average"] = asked["average"] or "none"
     done = {
         name if asked.get(name, value) == value else f"{name} as run": value for name, value in run.protocol.items()
     }
@@ -214,6 +221,7 @@ def _panels(entries: list[dict[str, Any]], groups: list[Group], baseline: str) -
                 met.add(config)
             best = statistics.best(rivals)
             bases = [place for place in rivals if groups[int(place)][0].config.method == baseline]
+            bases.sort(key=lambda place: _changes(groups[int(place)][0].config))
             differences = _differences(rivals, bases[0]) if bases else {}
             panels.append(
                 {
@@ -227,9 +235,16 @@ def _panels(entries: list[dict[str, Any]], groups: list[Group], baseline: str) -
     return panels
 
 
+def _changes(config: RunConfig) -> int:
+    """In how many settings it differs from what it is when nothing is said."""
+    plain = RunConfig(config.method, config.stream, net=config.net).learner_config.to_json()
+    return sum(value != plain[name] for name, value in config.learner_config.to_json().items())
+
+
 def _differences(rivals: dict[str, dict[int, float]], base: str) -> dict[str, Any]:
     """What each of the others has more than the baseline on the same seeds."""
-    return {
+    own = {base: {"mean": 0.0, "text": "baseline", "real": False}}
+    return own | {
         place: {
             "mean": found.mean,
             "text": f"{figure(found.mean, found.interval, '+')} ({found.n})",

@@ -86,7 +86,8 @@ def prequential(results: Sequence[Result], path: Path) -> None:
     for method, group in by_method(counted).items():
         runs = [[100 * value for value in prequential_curve(result.prequential)] for result in group]
         length = min(map(len, runs))
-        steps = [WINDOW * (number + 1) for number in range(length)]
+        last = min(result.steps for result in group)
+        steps = [min(WINDOW * (number + 1), last) for number in range(length)]
         found.append(Curve(method, steps, [run[:length] for run in runs]))
     words = Words("steps", f"right before being learned, by {WINDOW} batches, %", "at the end")
     _draw(counted, found, words, path)

@@ -60,19 +60,18 @@ def read_presets(paths: Iterable[Path], methods: Collection[str], stream: str) -
 
 
 def _read(path: Path, stream: str) -> tuple[str, dict[str, Any]]:
-    from onepass.methods import method_class
+    from onepass.methods import canonical, method_class
 
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
-        method, chosen_on, settings = facts["method"], facts["stream"], dict(facts["settings"])
+        method, chosen_on, settings = canonical(str(facts["method"])), facts["stream"], dict(facts["settings"])
+        method_class(method).Config.from_json(settings)
     except FileNotFoundError:
         raise UsageError(f"no preset at {path}; onepass tune METHOD --save NAME writes one") from None
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{path} is no preset ({error!r}): needed is JSON with method, stream and settings") from None
     if chosen_on != stream:
         print(f"{path}: its settings were chosen on {chosen_on}, not on {stream}", file=sys.stderr)
-    try:
-        method_class(method).Config.from_json(settings)
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
     return method, settings

@@ -217,7 +217,7 @@ def overview(results: Sequence[Result]) -> Table:
         value, runs = rows[method][name], len(groups[method])
         fewer = f" (n = {value.n})" if value and value.n < runs else ""
         bold = method == winner and name == "final_accuracy"
-        return Cell(cell(value) + fewer, bold, tables.numbers(value.mean, value.interval, value.n) if value else {})
+        return Cell(cell(value) + fewer, bold, tables.numbers(value))
 
     lines = [
         [Cell(title(method)), *(shown(method, name) for name in names), Cell(str(len(group)))]
@@ -260,9 +260,9 @@ def comparison(results: Sequence[Result], baseline: str) -> Table:
     rows = []
     for method, found in statistics.against(rivals, baseline).items():
         shown = tables.figure(found.mean, found.interval, "+")
-        difference = Cell(shown, statistics.real(found), tables.numbers(found.mean, found.interval, found.n))
+        difference = Cell(shown, statistics.real(found), tables.numbers(found))
         p = "n/a" if found.p is None else "< 0.001" if found.p < 0.001 else f"{found.p:.3f}"
-        rows.append([Cell(title(method)), difference, Cell(p), Cell(str(found.n))])
+        rows.append([Cell(title(method)), difference, Cell(p, numbers={"": found.p}), Cell(str(found.n))])
     name = title(baseline)
     note = (
         f"final accuracy minus {name}'s in points, mean ± 95 % Student-t interval over the n seeds that both have; "

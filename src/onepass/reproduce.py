@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,12 +71,14 @@ def reproduce(command: str, words: Sequence[str]) -> None:
         return
     from onepass.paper.experiments import experiment
     from onepass.paper.scales import Cut
+    from onepass.paper.tables import check
 
     parts = (tuple(values.only), tuple(values.methods), tuple(values.memory))
     wanted = experiment(values.name, Cut(values.scale, values.stream, *parts, values.runs))
     from onepass.execute import execute, look
 
     results = look(wanted.runs, values)
+    check(wanted, wanted.found(results))
     _say_plan(wanted, wanted.found(results), values)
     if values.plan:
         return
@@ -85,7 +88,8 @@ def reproduce(command: str, words: Sequence[str]) -> None:
         try:
             results = [*execute(wanted.runs, values, names, results)]
         except RunError:  # the others are done
-            _show(wanted, wanted.found(look(wanted.runs, values)), values)
+            with suppress(UsageError):
+                _show(wanted, wanted.found(look(wanted.runs, values, quiet=True)), values)
             raise
     _show(wanted, wanted.found(results), values)
 
@@ -93,7 +97,8 @@ def reproduce(command: str, words: Sequence[str]) -> None:
 def _say_plan(wanted: Experiment, found: Found, values: Any) -> None:
     """Before anything is trained: how much is stored, how much is left, and how long that takes."""
     left: list[RunConfig] = [config for config in wanted.runs if config not in found]
-    line = f"{wanted.title}: {len(wanted.runs)} runs, {len(found)} stored, {len(left)} to do"
+    rest = "not run" if values.stored else "to do"
+    line = f"{wanted.title}: {len(wanted.runs)} runs, {len(found)} stored, {len(left)} {rest}"
     print(line + (f"; {_time(left, found, values)}" if left and not values.stored else ""), file=sys.stderr)
     print(wanted.note, file=sys.stderr)
 

@@ -104,7 +104,7 @@ def load_result(path: Path, config: RunConfig, quiet: bool = False, digest: str 
     except DAMAGE as error:
         problem = f"is damaged ({error})"
     if problem and not quiet:
-        print(f"{file} {problem}; this run is trained again", file=sys.stderr)
+        print(f"{file} {problem}; it does not count", file=sys.stderr)
     return None if problem else result
 
 

@@ -7,7 +7,7 @@ import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     import rich.table
@@ -18,6 +18,17 @@ class Cell:
     text: str
     bold: bool = False
     numbers: Mapping[str, float | None] = field(default_factory=dict)  # behind the text, for CSV: "mean", "n", ...
+
+
+class Spread(Protocol):
+    """A summary or a difference."""
+
+    @property
+    def mean(self) -> float | None: ...
+    @property
+    def interval(self) -> float | None: ...
+    @property
+    def n(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -36,9 +47,11 @@ def figure(mean: float | None, interval: float | None, sign: str = "") -> str:
     return "n/a" if mean is None else f"{100 * mean:{sign}.1f} ± {half}"
 
 
-def numbers(mean: float | None, interval: float | None, n: int) -> dict[str, float | None]:
-    """The same as numbers."""
-    return {"mean": None if mean is None else 100 * mean, "±": None if interval is None else 100 * interval, "n": n}
+def numbers(found: Spread | None = None) -> dict[str, float | None]:
+    """The same as numbers; without a figure, empty ones in their places."""
+    if found is None or found.mean is None:
+        return {"mean": None, "±": None, "n": 0}
+    return {"mean": 100 * found.mean, "±": None if found.interval is None else 100 * found.interval, "n": found.n}
 
 
 def markdown(table: Table) -> str:

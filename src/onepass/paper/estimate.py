@@ -22,6 +22,7 @@ def seconds(runs: Sequence[RunConfig], known: Iterable[Result], data_dir: Path |
         config = result.config
         measured[config.stream, config.net, config.method] = result.seconds / max(1, result.steps)
     total = 0.0
+    sizes: dict[tuple[str, int], int] = {}
     for config in runs:
         place = (config.stream, config.net, config.method)
         if place not in measured:
@@ -30,13 +31,12 @@ def seconds(runs: Sequence[RunConfig], known: Iterable[Result], data_dir: Path |
                 measured[er] = _tried(config, data_dir)
             cost = METHODS[config.method].cost if config.method in METHODS else 1.0
             measured[place] = cost * measured[er]
-        total += _steps(config, data_dir) * measured[place]
+        kind = (config.stream, config.image_size)
+        if kind not in sizes:
+            sizes[kind] = len(load(config.stream, root=data_dir, image_size=config.image_size).y)
+        steps = sizes[kind] * (1 - VALIDATION * config.validate) * config.fraction / config.batch
+        total += steps * measured[place]
     return total
-
-
-def _steps(config: RunConfig, data_dir: Path | None) -> float:
-    samples = len(load(config.stream, root=data_dir, image_size=config.image_size).y)
-    return samples * (1 - VALIDATION * config.validate) * config.fraction / config.batch
 
 
 def _tried(config: RunConfig, data_dir: Path | None) -> float:

@@ -22,14 +22,17 @@ NOTE = "mean ± 95 % Student-t interval over runs, and the printed figure in bra
 BOLD = "bold: really the best (paired t test over seeds, Holm-adjusted, 5 %)"
 
 
+def check(experiment: Experiment, found: Found) -> None:
+    """Refuse what must not stand in one table."""
+    places = {f"{cell.row}, {cell.column}": cell.runs for cell in experiment.cells}
+    report.check_alike({place: [found[run] for run in runs if run in found] for place, runs in places.items()})
+
+
 def table(experiment: Experiment, found: Found) -> Table:
     """Rows and columns as the paper has them; a row for each measure where there are several."""
     rows = list(dict.fromkeys(cell.row for cell in experiment.cells))
     columns = _columns(experiment)
-    runs = {
-        f"{cell.row}, {cell.column}": [found[run] for run in cell.runs if run in found] for cell in experiment.cells
-    }
-    report.check_alike(runs)
+    check(experiment, found)
     cells = {(cell.row, cell.column): cell for cell in experiment.cells}
     lines: dict[tuple[str, str], list[tables.Cell]] = {}
     for measure, function in experiment.measures.items():
@@ -46,7 +49,7 @@ def table(experiment: Experiment, found: Found) -> Table:
     counts = sorted({len(cell.runs) for cell in experiment.cells})
     planned = f"n = {'/'.join(map(str, counts))} unless a figure says otherwise"
     ordered = [lines[row, measure] for row in rows for measure in experiment.measures]
-    hosts = report.hosts([result for group in runs.values() for result in group])
+    hosts = report.hosts([found[run] for run in experiment.runs if run in found])
     return Table(experiment.title, ["", *columns], ordered, [experiment.note, f"{NOTE}; {planned}; {BOLD}", *hosts])
 
 
@@ -64,12 +67,15 @@ def by_seed(cell: Cell | None, measure: Measure, found: Found) -> dict[int, floa
 
 
 def _best(cells: Sequence[Cell], values: Mapping[Place, Mapping[int, float]], sign: int) -> set[Place]:
-    """The places of bold figures: among the rows of each column and group, or in a single row among its columns."""
-    single = len({cell.row for cell in cells}) == 1
+    """The places of bold figures: in each group, among the rows of a column, or among the columns of a single row."""
+    rows: dict[str, set[str]] = {}
+    for cell in cells:
+        rows.setdefault(cell.group, set()).add(cell.row)
     lists: dict[tuple[str, str], list[Place]] = {}
     for cell in cells:
         if cell.row not in REFERENCES:
-            lists.setdefault(("" if single else cell.column, cell.group), []).append((cell.row, cell.column))
+            column = "" if len(rows[cell.group]) == 1 else cell.column
+            lists.setdefault((column, cell.group), []).append((cell.row, cell.column))
     bold = set()
     for places in lists.values():
         groups = {
@@ -82,16 +88,15 @@ def _best(cells: Sequence[Cell], values: Mapping[Place, Mapping[int, float]], si
     return bold
 
 
-def _figure(values: Mapping[int, float], printed: Printed | None, planned: int) -> tables.Cell:
-    theirs = "" if printed is None else f" ({printed[0]:.1f})"
-    paper = {} if printed is None else {"printed": printed[0], "printed ±": printed[1]}
+def _figure(values: Mapping[int, float], paper: Printed | None, planned: int) -> tables.Cell:
+    theirs = "" if paper is None else f" ({paper[0]:.1f})"
+    behind = {"printed": None if paper is None else paper[0]}
+    behind |= {"printed ±": paper[1]} if paper is not None and paper[1] is not None else {}
     if not values:
-        return tables.Cell(f"not run{theirs}", numbers=paper)
+        return tables.Cell(f"not run{theirs}", numbers=tables.numbers() | behind)
     found = summarise(list(values.values()))
     few = "" if found.n == planned else f", n = {found.n}"
-    return tables.Cell(
-        f"{per_cent(found)}{few}{theirs}", numbers={**tables.numbers(found.mean, found.interval, found.n), **paper}
-    )
+    return tables.Cell(f"{per_cent(found)}{few}{theirs}", numbers=tables.numbers(found) | behind)
 
 
 def per_cent(value: Summary) -> str:
@@ -112,10 +117,11 @@ def verdicts(experiment: Experiment, found: Found) -> Table | None:
 
 
 def _verdict(claim: Claim, experiment: Experiment, found: Found) -> Sequence[str]:
-    sides = []
+    sides, missing = [], False
     for tag, measure in (claim.higher, claim.lower):
         function = claim.measures.get(measure) or experiment.measures[measure]
         cell = next((cell for cell in experiment.cells if tag in cell.tags), None)
+        missing = missing or cell is None
         sides.append((by_seed(cell, function, found), None if cell is None else cell.printed.get(measure)))
     (high, printed_high), (low, printed_low) = sides
     theirs = "-" if printed_high is None or printed_low is None else f"{printed_high[0] - printed_low[0]:+.1f}"
@@ -124,7 +130,7 @@ def _verdict(claim: Claim, experiment: Experiment, found: Found) -> Sequence[str
         theirs = f"{first - second:+.3g}"
     difference = statistics.against({"higher": high, "lower": low}, "lower")["higher"]
     if difference.mean is None:
-        return claim.text, "-", "0", theirs, "not tested at this scale"
+        return claim.text, "-", "0", theirs, "not tested at this scale" if missing else "not run"
     interval = "" if difference.interval is None else f" ± {claim.unit * difference.interval:.3g}"
     shown = f"{claim.unit * difference.mean:+.3g}{interval}"
     return claim.text, shown, str(difference.n), theirs, _word(difference)

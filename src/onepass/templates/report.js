@@ -284,6 +284,7 @@ function curves(id, of, words, when) {
     const direct = width >= DIRECT && longest <= LONG;
     const height = Math.max(250, Math.min(420, width * 0.62), direct ? LINE * groups.length + 50 : 0);
     const x = [Math.min(...all.map((curve) => curve.x[0])), Math.max(2, ...all.map((curve) => curve.x.at(-1)))];
+    if (x[0] === x[1]) x[0] = 0;
     const ticks = steps(x[0], x[1], Math.min(x[1] - x[0], width / 80));
     const top = ceiling(all.flatMap((curve) => [...curve.mean, ...curve.runs.flat()]));
     const points = groups.flatMap((group) => spots(group, of(group), x[1], when));
