@@ -94,7 +94,7 @@ def _table1(cut: Cut) -> Experiment:
     cells = []
     for paper, stream in cut.streams(MEMORIES):
         for memory in MEMORIES[paper]:
-            for method in METHODS:
+            for method in rows:
                 if cut.wants(method, memory):
                     values = rows[method][paper]
                     found = {"final accuracy": tuple(values.get("any") or values[str(memory)])}
