@@ -43,6 +43,7 @@ class CandidateConfig(ERFSLConfig):
     cosine: float = option(0.0, "scores are cosines times this; 0: inner products", low=0)
     teach: float = option(0.0, "weight of the distillation from the average, on replayed images", low=0)
     anew: bool = option(False, "to predict, estimate batch-norm statistics from the memory")
+    adam: bool = option(False, "step by Adam, as OCM does, instead of by plain SGD")
     softening: float = option(2.0, "temperature of that distillation", low=0.01)
 
 
@@ -55,6 +56,11 @@ class Candidate(ERFSL):
     def setup(self) -> None:
         super().setup()
         self.register_buffer("met", torch.zeros(self.problem.n_classes, dtype=torch.int64))  # samples of each class
+
+    def descent(self) -> torch.optim.Optimizer:
+        if not self.config.adam:
+            return super().descent()
+        return torch.optim.Adam(self.trainable(), lr=self.config.lr, betas=(0.9, 0.99))
 
     def retrieve(self, batch: Batch) -> Batch:
         if self.config.draw == "uniform" or not len(self.memory):

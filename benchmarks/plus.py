@@ -36,6 +36,7 @@ CHANGES: dict[str, Mapping[str, Any]] = {
     "the average teaches on replay": {"teach": 1.0},
     "statistics of the memory": {"anew": True},
     "half the learning rate": {"lr": 0.05},
+    "Adam at 0.001": {"adam": True, "lr": 0.001},
 }
 
 

@@ -141,6 +141,14 @@ def test_balanced_storage_ends_with_classes_as_even_as_the_stream_allows() -> No
     ]
 
 
+def test_adams_first_step_is_the_rate_long_in_every_weight_that_has_a_gradient() -> None:
+    learner = candidate(adam=True, lr=0.001)
+    before = learner.net.head.weight.detach().clone()
+    learner.observe(labelled([1, 4, 1], seed=1))
+    moved = (learner.net.head.weight.detach() - before)[[1, 4], :4]
+    torch.testing.assert_close(moved.abs(), torch.full((2, 4), 0.001), rtol=1e-3, atol=1e-6)
+
+
 def test_gamma_follows_the_share_of_old_classes_where_that_is_larger() -> None:
     learner = candidate(follow=True, gamma=0.3)
     batch, replay = labelled([1]), labelled([4])
