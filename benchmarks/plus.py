@@ -18,6 +18,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 from onepass.executors import run_many
+from onepass.metrics import final_accuracy
 from onepass.results import RunConfig
 
 DECAY = 0.98
@@ -62,7 +63,8 @@ def main() -> int:
         configs = [config(CHANGES[name], values.stream, seed) for name in values.only]
         results = run_many(configs, values.out, data_dir=values.data_dir, jobs=1)
         for name, result in zip(values.only, results, strict=True):
-            print(f"seed {seed}  {100 * result.final_accuracy:5.1f}  {name}", flush=True)
+            by_average = final_accuracy(result.accuracy_matrix_average)
+            print(f"seed {seed}  {100 * by_average:5.1f}  {name}", flush=True)
     return 0
 
 
