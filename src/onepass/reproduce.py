@@ -140,7 +140,7 @@ def _write(shown: Sequence[Table], values: Any) -> list[Path]:
     from onepass import tables
     from onepass.checkpoint import write_text
 
-    cut = ["part"] if values.only or values.methods or values.memory or values.runs else []  # beside the whole table
+    cut = ["part"] if values.only or values.methods or values.memory else []  # beside the whole table
     name = "-".join([values.name, values.scale, *([Path(values.stream).name] if values.stream else []), *cut])
     paths = []
     for part, end in zip(shown, ("", "-claims"), strict=False):
