@@ -22,19 +22,32 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from candidates import estimate
 from onepass.average import Average
 from onepass.checkpoint import write_text
 from onepass.evaluate import accuracy_by_task
 from onepass.functional import batchnorm_layers, class_means
 from onepass.learner import Learner
+from onepass.memory import Memory
 from onepass.methods.er_fsl import ERFSL
 from onepass.metrics import mean
 from onepass.results import RunConfig
 from onepass.runner import Run, host_facts
 from onepass.stream import batches
+from onepass.views import decode
 
 DECAYS = (0.9, 0.95, 0.98, 0.99, 0.999)
+
+
+@torch.no_grad()
+def estimate(net: nn.Module, memory: Memory, chunk: int) -> None:
+    """Give batch-norm the statistics of the memory's images under the weights as they are; leave it evaluating."""
+    for layer in batchnorm_layers(net):
+        layer.reset_running_stats()
+        layer.momentum = None  # the plain mean over all passes
+    net.train()
+    for slots in torch.arange(len(memory)).split(chunk):
+        net.features(decode(memory.read(slots).x))
+    net.eval()
 
 
 class Candidate:
@@ -113,6 +126,9 @@ def measure(config: RunConfig, data_dir: Path) -> dict[str, object]:
     return {
         "config": config.to_json(),
         "accuracy": ends,
+        "steps": learner.steps,
+        "data": run.data_facts(),
+        "protocol": run.protocol(),
         "host": host_facts("cpu"),
     }
 
@@ -141,7 +157,10 @@ def main() -> int:
     path = values.out / f"{config.stream_label}-{config.method}-{config.seed}.json"
     if not path.exists():
         write_text(path, json.dumps(measure(config, values.data_dir), indent=1) + "\n")
-    for name, row in json.loads(path.read_text())["accuracy"].items():
+    stored = json.loads(path.read_text())
+    if stored["config"] != config.to_json():
+        parser.error(f"{path} holds a run with other settings; give another --out")
+    for name, row in stored["accuracy"].items():
         print(f"{100 * mean(row):5.1f}  {name}")
     return 0
 

@@ -2,47 +2,30 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from onepass.batch import Batch
 from onepass.config import option
-from onepass.functional import batchnorm_layers
 from onepass.losses import unit
-from onepass.memory import Memory
 from onepass.methods.er_fsl import ERFSL, ERFSLConfig, Space
 from onepass.views import decode
-
-
-@torch.no_grad()
-def estimate(net: nn.Module, memory: Memory, chunk: int) -> None:
-    """Give batch-norm the statistics of the memory's images under the weights as they are; leave it evaluating."""
-    layers = batchnorm_layers(net)
-    for layer in layers:
-        layer.reset_running_stats()
-        layer.momentum = None  # the plain mean over all passes
-    net.train()
-    for slots in torch.arange(len(memory)).split(chunk):
-        net.features(decode(memory.read(slots).x))
-    net.eval()
 
 
 @dataclass(frozen=True)
 class CandidateConfig(ERFSLConfig):
     draw: Literal["uniform", "balanced", "old"] = option(
-        "uniform", "every stored sample alike, every class alike, or none of the running task's classes"
+        "uniform",
+        "every stored sample alike, every class alike, or once there are old classes these alone",
     )
     store: Literal["reservoir", "balanced"] = option("reservoir", "a fair sample of the stream, or of each class")
     follow: bool = option(False, "gamma follows the share of old classes, where that is larger")
     cosine: float = option(0.0, "scores are cosines times this; 0: inner products", low=0)
-    teach: float = option(0.0, "weight of the distillation from the average, on replayed images", low=0)
-    anew: bool = option(False, "to predict, estimate batch-norm statistics from the memory")
+    teach: float = option(0.0, "distillation from the average on replayed images, times gamma", low=0)
     adam: bool = option(False, "step by Adam, as OCM does, instead of by plain SGD")
     softening: float = option(2.0, "temperature of that distillation", low=0.01)
 
@@ -56,6 +39,11 @@ class Candidate(ERFSL):
     def setup(self) -> None:
         super().setup()
         self.register_buffer("met", torch.zeros(self.problem.n_classes, dtype=torch.int64))  # samples of each class
+        self.register_buffer("full", torch.zeros(self.problem.n_classes, dtype=torch.bool))  # was ever the largest
+
+    def widen(self, n_classes: int) -> None:
+        super().widen(n_classes)
+        self.met, self.full = (F.pad(rows, (0, n_classes - len(rows))) for rows in (self.met, self.full))
 
     def descent(self) -> torch.optim.Optimizer:
         if not self.config.adam:
@@ -68,6 +56,8 @@ class Candidate(ERFSL):
         y = self.memory.field("y")[: len(self.memory)].cpu()
         if self.config.draw == "balanced":
             weight = 1 / y.bincount(minlength=self.problem.n_classes)[y].double()
+        elif not len(self.old):
+            return super().retrieve(batch)
         else:
             weight = torch.isin(y, self.old.cpu()).double()
         n = min(self.replay, int((weight > 0).sum()))
@@ -78,7 +68,8 @@ class Candidate(ERFSL):
         if self.config.store == "reservoir":
             super().remember(batch)
             return
-        # Class-balancing reservoir (Chrysakis and Moens, 2020): one sample at a time, as it was described.
+        # Class-balancing reservoir (Chrysakis and Moens, 2020), one sample at a time: a class that ever was the largest
+        # is full, and keeps a fair sample of itself; any other takes its place from the largest.
         memory, rng = self.memory, self.memory.rng
         for row, label in enumerate(batch.y.tolist()):
             self.met[label] += 1
@@ -88,10 +79,11 @@ class Candidate(ERFSL):
                 y = memory.field("y").cpu()
                 counts = y.bincount(minlength=self.problem.n_classes)
                 largest = counts == counts.max()
-                own = int(counts[label])
-                if largest[label] and torch.rand((), generator=rng, dtype=torch.float64) >= own / int(self.met[label]):
+                self.full |= largest.to(self.full.device)
+                full, own = bool(self.full[label]), int(counts[label])
+                if full and torch.rand((), generator=rng, dtype=torch.float64) >= own / int(self.met[label]):
                     continue
-                places = (y == label if largest[label] else largest[y]).nonzero().flatten()
+                places = (y == label if full else largest[y]).nonzero().flatten()
                 slot = int(places[torch.randint(len(places), (), generator=rng)])
             memory.write(torch.tensor([slot]), Batch(batch.x[row : row + 1], batch.y[row : row + 1]))
 
@@ -121,15 +113,8 @@ class Candidate(ERFSL):
         return (
             weight * self.cross_entropy(self.logits(new, learn_in), y)
             + gamma * self.cross_entropy(logits, y_old)
-            + self.config.teach * distance
+            + gamma * self.config.teach * distance
         )
-
-    def scorer(self) -> Callable[[Tensor], Tensor]:
-        if not self.config.anew:
-            return super().scorer()
-        net = copy.deepcopy(self.net)
-        estimate(net, self.memory, self.chunk)
-        return lambda x: self.logits(net.features(x), self.config.test_in)
 
     def teacher(self, replay: Batch) -> Tensor:
         """What the average says of the replayed images themselves: ten more images forward."""

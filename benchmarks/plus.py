@@ -35,7 +35,6 @@ CHANGES: dict[str, Mapping[str, Any]] = {
     "softmax over all classes": {"scope": "all"},
     "cosine scores, times 10": {"cosine": 10.0},
     "the average teaches on replay": {"teach": 1.0},
-    "statistics of the memory": {"anew": True},
     "half the learning rate": {"lr": 0.05},
     "Adam at 0.001": {"adam": True, "lr": 0.001},
 }

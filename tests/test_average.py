@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from helpers import copied, labelled, make, normed_net, some_batch, some_images, state_of
+from onepass.average import Average
 from onepass.batch import Task
 from onepass.errors import UsageError
 from onepass.functional import class_means
@@ -174,5 +175,19 @@ def test_predicting_inside_predicting_still_predicts_by_the_average() -> None:
         assert not torch.equal(last(images), outside)
     with learner.predicting() as predict:
         assert torch.equal(learner.predict(images), outside)
+        with learner.predicting(last=True) as last:
+            assert not torch.equal(last(images), outside)
         assert torch.equal(predict(images), outside)
     assert torch.equal(learner.predict(images), outside)
+
+
+def test_a_module_and_a_part_of_it_are_put_back_as_they_were() -> None:
+    net = normed_net(8, 4)
+    average = Average([net, net.head], 0.9)
+    with torch.no_grad():
+        average.copies[1].weight.fill_(2)
+    before = state_of(copied(net))
+    with average.in_place():
+        assert (net.head.weight == 2).all()
+    assert state_of(copied(net)) == before
+    assert (average.copies[1].weight == 2).all()

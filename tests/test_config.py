@@ -13,6 +13,7 @@ import pytest
 
 from onepass.config import LearnerConfig, ReplayConfig, choices, option, plain
 from onepass.errors import UsageError
+from onepass.flags import Parser, add_settings
 from onepass.methods import METHODS, canonical, method_class
 from onepass.methods.er import ERConfig
 from onepass.methods.er_fsl import ERFSLConfig
@@ -143,6 +144,21 @@ def test_a_config_of_your_own_is_checked_in_the_same_way() -> None:
         Config.from_json({"flag": 1})
     with pytest.raises(UsageError, match=r"share=0\.8: must be at least 0\.25 and at most 0\.75"):
         Config.from_json({"share": 0.8})
+
+
+@dataclass(frozen=True)
+class SwitchConfig(LearnerConfig):
+    warm: bool = option(True, "a switch")
+
+
+def test_a_switch_is_true_or_false_on_the_command_line() -> None:
+    parser = Parser()
+    add_settings(parser, {"mine": SwitchConfig})
+    assert [parser.parse_args(["--warm", word]).warm for word in ("true", "False")] == [True, False]
+    assert parser.parse_args([]).warm is None
+    with pytest.raises(UsageError, match="--warm: '1': allowed are true and false"):
+        parser.parse_args(["--warm", "1"])
+    assert "--warm {true,false}" in parser.format_help()
 
 
 def test_an_unknown_setting_names_the_nearest_and_all() -> None:

@@ -15,6 +15,7 @@ from onepass.checks import PROMISES, ContractError, check_learner, failures
 from onepass.learner import Learner
 from onepass.methods import METHODS, method_class
 from onepass.methods.er import ER
+from onepass.methods.obc import OBC
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -182,6 +183,15 @@ def test_every_promise_has_a_learner_that_breaks_it() -> None:
 def test_broken_learner_is_caught(promise: str) -> None:
     learner, complaint = BROKEN[promise]
     assert complaint in dict(failures(learner, only=[promise]))[promise]
+
+
+def test_an_average_of_a_part_of_what_predicts_is_caught() -> None:
+    class HeadAlone(OBC):
+        def predictors(self) -> list[nn.Module]:
+            return [self.corrected]
+
+    promise = "an average changes nothing in training"
+    assert "prediction by the average uses last weights" in dict(failures(HeadAlone, only=[promise]))[promise]
 
 
 def test_all_broken_promises_are_named_at_once() -> None:

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from statistics import variance
 
 from matplotlib.figure import Figure
+from scipy.stats import spearmanr
 
 from onepass import metrics, pictures, report
-from onepass.results import Result
+from onepass.paper import table1
+from onepass.results import Result, RunConfig
 from onepass.statistics import Difference, against, holm, paired, real
 from onepass.store import key
 from onepass.tables import figure
 
 TITLES = {"cifar10": "CIFAR-10", "cifar100": "100 classes of Tiny ImageNet"}  # the latter in CIFAR-100's layout
+CHOSEN = "decay 0.98"
 BOLD = (
     "In brackets the number of seeds. Bold: real by a paired t test over seeds, Holm-adjusted in its column (p < 0.05)."
 )
+WORST = 2  # the measure that one task alone does not have
 NOT_RUN = Difference(None, None, None, 0)
 Seeds = dict[int, float]
 
@@ -36,7 +43,7 @@ def rows(heads: Sequence[str], body: Sequence[Sequence[str]]) -> str:
 
 
 def averages(folder: Path) -> str:
-    """Every average that was kept beside a run minus the last weights, a column for each method and stream."""
+    """Every average that was kept beside a run minus the chosen one, a column for each method and stream."""
     found: dict[tuple[str, str], dict[str, Seeds]] = {}
     for path in sorted(folder.glob("*.json")):
         values = json.loads(path.read_text())
@@ -46,15 +53,14 @@ def averages(folder: Path) -> str:
             column.setdefault(name, {})[config["seed"]] = metrics.mean(accuracies)
     if not found:
         return "Not run yet."
-    heads = ["kept", *(f"{report.title(method)}, {TITLES[stream]}" for stream, method in found)]
-    last = [
-        "the last weights",
-        *(report.cell(metrics.summarise(list(column["last"].values()))) for column in found.values()),
-    ]
-    differences = [against(column, "last") for column in found.values()]
+    heads = ["kept", *(f"{report.title(method)}, {TITLES.get(stream, stream)}" for stream, method in found)]
+    chosen = [CHOSEN, *(report.cell(metrics.summarise(list(column[CHOSEN].values()))) for column in found.values())]
+    differences = [against(column, CHOSEN) for column in found.values()]
     names = list(dict.fromkeys(name for column in differences for name in column))
-    body = [[name, *(signed(column.get(name, NOT_RUN)) for column in differences)] for name in names]
-    return "\n".join([rows(heads, [last, *body]), "", f"Points above the last weights of the same runs. {BOLD}"])
+    titles = {"last": "the last weights"}
+    body = [[titles.get(name, name), *(signed(column.get(name, NOT_RUN)) for column in differences)] for name in names]
+    note = f"Points above or below {CHOSEN} beside the same training. {BOLD}"
+    return "\n".join([rows(heads, [chosen, *body]), "", note])
 
 
 def with_both(results: Sequence[Result]) -> dict[str, list[Result]]:
@@ -75,17 +81,49 @@ def last_and_average(results: Sequence[Result]) -> str:
         name: [list(zip(*map(side, group), strict=True)) for side in (_last, _average)]
         for name, group in groups.items()
     }
-    finals = [paired(average[0], last[0]) for last, average in sides.values()]
-    adjusted = holm([difference.p for difference in finals])
-    body = []
-    for (name, (last, average)), final, p in zip(sides.items(), finals, adjusted, strict=True):
-        cells = [report.cell(metrics.summarise(values[0])) for values in (last, average)]
-        cells.append(signed(Difference(final.mean, final.interval, p, final.n)))
-        for place in (1, 2):
-            cells += [f"{100 * metrics.mean(values[place]):.1f}" for values in (last, average)]
-        body.append([report.title(name), *cells])
-    heads = ["row", "last weights", "average", "difference", "anytime, last", "average", "worst case, last", "average"]
-    return "\n".join([rows(heads, body), "", BOLD])
+    body = [[report.title(name)] for name in groups]
+    for measure in range(3):
+        pairs = [(last[measure], average[measure]) for last, average in sides.values()]
+        single = [measure == WORST and len(group[0].accuracy_matrix) == 1 for group in groups.values()]
+        found = [NOT_RUN if alone else paired(*reversed(pair)) for pair, alone in zip(pairs, single, strict=True)]
+        adjusted = holm([difference.p for difference in found])
+        for row, pair, alone, one, p in zip(body, pairs, single, found, adjusted, strict=True):
+            row += ["-", "-"] if alone else [report.cell(metrics.summarise(pair[0])), signed(replace(one, p=p))]
+    for row, group in zip(body, groups.values(), strict=True):
+        row.append(", ".join(str(result.config.seed) for result in group))
+    measures = ("final", "anytime", "worst case")
+    heads = ["row", *(f"{name}, {side}" for name in measures for side in ("last weights", "average")), "seeds"]
+    note = f"Average: points above the last weights of the same runs. {BOLD}"
+    return "\n".join([rows(heads, body), "", note, "", noise(groups)])
+
+
+def noise(groups: Mapping[str, Sequence[Result]]) -> str:
+    """How much of what lies between rows is noise: spread between seeds, and how far ranks agree with the paper's."""
+    sides = {"last weights": _last, "average": _average}
+    finals = {
+        side: {name: [measures(one)[0] for one in group] for name, group in groups.items()}
+        for side, measures in sides.items()
+    }
+    several = [name for name, group in groups.items() if len(group) > 1]
+    cells = {name: printed_cell(group[0].config) for name, group in groups.items()}
+    theirs = {name: cell[0] for name, cell in cells.items() if cell}
+    lines = []
+    for side, values in finals.items():
+        parts = []
+        if several:
+            spread = math.sqrt(metrics.mean([variance(values[name]) for name in several]))
+            parts.append(f"{100 * spread:.1f} points between seeds of one row ({len(several)} rows)")
+        if len(theirs) > 2:
+            ours = [metrics.mean(values[name]) for name in theirs]
+            agreement = spearmanr(ours, list(theirs.values())).statistic
+            parts.append(f"rank correlation with the paper's column {agreement:.2f} ({len(theirs)} rows)")
+        lines.append(f"- by {side}: " + "; ".join(parts))
+    return "\n".join(["Standard deviation of the final accuracy, and agreement with the paper:", "", *lines])
+
+
+def printed_cell(config: RunConfig) -> tuple[float, float] | None:
+    """The paper's mean and interval for a run's row and column, if it has that row."""
+    return table1(config.method, config.stream, getattr(config.settings, "memory", 0))
 
 
 def curves(results: Sequence[Result], path: Path) -> None:
@@ -134,6 +172,7 @@ def changes(results: Sequence[Result]) -> str:
     stored = {(key(result.config), result.config.seed): result for result in results}
     base, *others = plus.CHANGES
     columns: dict[str, dict[str, Seeds]] = {}
+    used: dict[str, list[Result]] = {}
     for stream in TITLES:
         for name, change in plus.CHANGES.items():
             for seed in range(plus.RUNS):
@@ -141,10 +180,35 @@ def changes(results: Sequence[Result]) -> str:
                 if result := stored.get((key(config), seed)):
                     final = metrics.final_accuracy(result.accuracy_matrix_average)
                     columns.setdefault(stream, {}).setdefault(name, {})[seed] = final
+                    used.setdefault(f"{name} on {stream}", []).append(result)
     columns = {stream: column for stream, column in columns.items() if base in column}
     if not columns:
         return "Not run yet."
-    first = [base, *(report.cell(metrics.summarise(list(column[base].values()))) for column in columns.values())]
-    differences = [against(column, base) for column in columns.values()]
-    body = [[name, *(signed(column.get(name, NOT_RUN)) for column in differences)] for name in others]
-    return "\n".join([rows(["change", *(TITLES[stream] for stream in columns)], [first, *body]), "", BOLD])
+    report.check_alike(used)
+    first = [base, *(report.cell(metrics.summarise(list(column[base].values()))) for column in columns.values()), ""]
+    differences = {stream: against(column, base) for stream, column in columns.items()}
+    body = []
+    for name in others:
+        gains = [_gains(columns.get(stream, {}), name, base) for stream in TITLES]
+        cells = [signed(found.get(name, NOT_RUN)) for found in differences.values()]
+        body.append([name, *cells, verdict(gains, plus.RUNS)])
+    heads = ["change", *(TITLES[stream] for stream in columns), "kept"]
+    return "\n".join([rows(heads, [first, *body]), "", BOLD])
+
+
+def _gains(column: Mapping[str, Seeds], name: str, base: str) -> list[float]:
+    seeds = column.get(name, {}).keys() & column.get(base, {}).keys()
+    return [column[name][seed] - column[base][seed] for seed in sorted(seeds)]
+
+
+def verdict(gains: Sequence[Sequence[float]], runs: int) -> str:
+    """The rule, fixed before the runs: better in the mean on every stream, and in all pairs but one at most.
+
+    A change that is not better on one stream, all its runs done, cannot be kept: the other stream need not be run.
+    """
+    done = [stream for stream in gains if len(stream) >= runs]
+    if any(metrics.mean(stream) <= 0 for stream in done):
+        return "no"
+    if len(done) < len(gains):
+        return "open"
+    return "yes" if sum(gain <= 0 for stream in gains for gain in stream) <= 1 else "no"

@@ -17,10 +17,10 @@ from pathlib import Path
 import beyond
 from onepass import executors, report, tables
 from onepass.methods import METHODS
-from onepass.paper import experiments, printed
+from onepass.paper import experiments
 from onepass.paper import tables as paper_tables
 from onepass.paper.scales import Cut
-from onepass.results import Result, RunConfig
+from onepass.results import Result
 from onepass.store import key, load_all
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -100,18 +100,16 @@ def command(result: Result) -> str:
     return " ".join([*words, "--validate"] if config.validate else words)
 
 
-def printed_cell(config: RunConfig) -> tuple[float, float]:
-    """The paper's mean and interval for a run's row and column."""
-    cells = printed()["table1"]["rows"][config.method][config.stream]
-    mean, interval = cells.get("any") or cells[str(getattr(config.settings, "memory", 0))]
-    return mean, interval
+def rows_of_the_paper(folder: str) -> list[Result]:
+    return [result for result in stored(folder) if beyond.printed_cell(result.config)]
 
 
 def reproduction(folder: str) -> str:
     """Printed and measured side by side, with both ranks, a row for each method that was run."""
-    groups = report.by_method(stored(folder))
-    measured = report.summary(stored(folder))
-    printed_means = {method: printed_cell(group[0].config) for method, group in groups.items()}
+    runs = rows_of_the_paper(folder)
+    groups, measured = report.by_method(runs), report.summary(runs)
+    cells = {method: beyond.printed_cell(group[0].config) for method, group in groups.items()}
+    printed_means = {method: cell for method, cell in cells.items() if cell}
     ranks = [
         _ranks({method: mean for method, (mean, _) in printed_means.items()}),
         _ranks({method: measures["final_accuracy"].mean for method, measures in measured.items()}),
@@ -137,11 +135,12 @@ def figures(method: str) -> str:
     for folder in sorted(path.name for path in (ROOT / "results").glob("cifar10*")):
         found = [result for result in stored(f"results/{folder}") if result.config.method == method]
         if found:
-            mean, interval = printed_cell(found[0].config)
+            cell = beyond.printed_cell(found[0].config)
             [measures] = report.summary(found).values()
             ours = report.cell(measures["final_accuracy"])
             runs = len(report.by_method(found)[method])
-            rows.append(f"| `{command(found[0])}` | {mean} ± {interval} | {ours} | {runs} |")
+            theirs = "-" if cell is None else f"{cell[0]} ± {cell[1]}"
+            rows.append(f"| `{command(found[0])}` | {theirs} | {ours} | {runs} |")
     if len(rows) == 2:
         return "Not run yet."
     return "\n".join(["Final accuracy in per cent; printed: the paper's table 1, full stream, `resnet18`.", "", *rows])
@@ -267,13 +266,13 @@ KINDS: dict[str, Callable[[str], str]] = {
     "tries": tries,
     "bench": bench,
     "averages": lambda folder: beyond.averages(ROOT / folder),
-    "average": lambda folder: beyond.last_and_average(stored(folder)),
+    "average": lambda folder: beyond.last_and_average(rows_of_the_paper(folder)),
     "changes": lambda folder: beyond.changes(stored(folder)),
 }
 
 
 PICTURES: dict[str, Callable[[Path], None]] = {
-    "docs/average.png": lambda path: beyond.curves(stored("results/cifar10-fifth"), path),
+    "docs/average.png": lambda path: beyond.curves(rows_of_the_paper("results/cifar10-fifth"), path),
 }
 
 

@@ -33,9 +33,12 @@ class Average(nn.Module):
         torch._foreach_lerp_([ours for ours, _ in pairs], [last.detach() for _, last in pairs], 1 - decay)
 
     @contextmanager
-    def in_place(self) -> Iterator[None]:
-        """Inside, the modules hold the average; what is written to them there is written to the average."""
-        if self._placed:
+    def in_place(self, wanted: bool = True) -> Iterator[None]:
+        """Inside, the modules hold the average; what is written to them there is written to the average.
+
+        Not wanted: inside, they hold the last weights, also where the average was in place.
+        """
+        if self._placed == wanted:
             yield
             return
         self._exchange()
@@ -45,9 +48,10 @@ class Average(nn.Module):
             self._exchange()
 
     def _exchange(self) -> None:
-        self._placed = not self._placed
-        for ours, last in self._pairs():
+        pairs = self._pairs()
+        for ours, last in reversed(pairs) if self._placed else pairs:  # a module may be part of another
             ours.data, last.data = last.data, ours.data
+        self._placed = not self._placed
 
     @torch.no_grad()
     def grow(self) -> None:

@@ -287,12 +287,22 @@ def _average_is_beside(make: Make) -> None:
         _learn(learner, tasks[:2], BATCHES)
         learner.grow(wide)
     averaged = _through_a_file(averaged, make(5, average=0.8))
-    images = next(toy_batches(tasks[0])).x
+    images = torch.cat([batch.x for batch in toy_batches(tasks[0])])
+    before = fingerprint(averaged.state_dict())
     averaged.predict(images)
+    assert fingerprint(averaged.state_dict()) == before, "predicting by the average changed the learner's state"
     for learner in (plain, averaged):
         _learn(learner, tasks[2:])
     state = {name: value for name, value in averaged.state_dict().items() if not name.startswith("average.")}
     assert fingerprint(state) == fingerprint(plain.state_dict()), "an average beside it changed what was learned"
+    known = averaged.predict(images)
+    with torch.no_grad():
+        for name, value in averaged.named_parameters():
+            if not name.startswith("average."):
+                value.zero_()
+    assert torch.equal(averaged.predict(images), known), (
+        "prediction by the average uses last weights: predictors() must name every module that scorer uses"
+    )
     follows = make(average=0.0)
     _learn(follows, tasks[:1])
     with follows.predicting(last=True) as predict:

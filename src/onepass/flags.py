@@ -37,6 +37,12 @@ def fields(config: type[LearnerConfig]) -> dict[str, dataclasses.Field[Any]]:
     return {entry.name: entry for entry in dataclasses.fields(config)}
 
 
+def truth(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"{text!r}: allowed are true and false")
+    return text.lower() == "true"
+
+
 def add_settings(parser: Parser, configs: dict[str, type[LearnerConfig]]) -> list[str]:
     """A flag for each setting of the named methods, and those that all replay methods share."""
     flags: dict[str, tuple[type[LearnerConfig], dataclasses.Field[Any]]] = {}
@@ -51,9 +57,9 @@ def add_settings(parser: Parser, configs: dict[str, type[LearnerConfig]]) -> lis
         group.add_argument(
             "--" + name.replace("_", "-"),
             dest=name,
-            type=plain(kind),
+            type=truth if kind is bool else plain(kind),
             choices=choices(kind) or None,
-            metavar=None if choices(kind) else plain(kind).__name__.upper(),
+            metavar=None if choices(kind) else "{true,false}" if kind is bool else plain(kind).__name__.upper(),
             help=(entry.metadata["help"] + default).replace("%", "%%"),
         )
     return list(flags)

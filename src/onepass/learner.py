@@ -117,7 +117,7 @@ class Learner(nn.Module):
             raise UsageError("nothing to predict yet: no class has been seen; call begin_task and observe first")
         training = self.training
         self.eval()
-        average = nullcontext() if last or self.average is None else self.average.in_place()
+        average = nullcontext() if self.average is None else self.average.in_place(not last)
         try:
             with average, torch.inference_mode():
                 score = self.scorer()
@@ -163,13 +163,13 @@ class Learner(nn.Module):
 
     def widen(self, n_classes: int) -> None:
         """Give whatever is as wide as there are classes its new width."""
-        averaged = set() if self.average is None else set(self.average.modules())
+        averaged = {part for module in self.modules() if isinstance(module, Average) for part in module.modules()}
         for module in [*self.modules()]:
             if isinstance(module, Net) and module not in averaged:  # copies of the network too
                 module.grow(n_classes, self.rng)
 
     def predictors(self) -> list[nn.Module]:
-        """The modules that `scorer` uses: what is averaged if an average is kept."""
+        """All modules that `scorer` uses: what is averaged if an average is kept."""
         return [self.net]
 
     def scorer(self) -> Callable[[Tensor], Tensor]:
@@ -274,8 +274,9 @@ class Learner(nn.Module):
         self.widen(n_classes)
         for _, optimizer in self.optimizers():
             pad_state(optimizer)
-        if self.average is not None:
-            self.average.grow()
+        for module in self.modules():
+            if isinstance(module, Average):
+                module.grow()
         self.problem = replace(self.problem, n_classes=n_classes)
         self._index()
 

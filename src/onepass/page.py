@@ -14,7 +14,7 @@ from onepass.errors import UsageError
 from onepass.labels import Group
 from onepass.methods import METHODS
 from onepass.metrics import Summary, summarise
-from onepass.paper import printed
+from onepass.paper import table1
 from onepass.pictures import BANDED
 from onepass.results import WINDOW, Result, RunConfig
 from onepass.tables import figure
@@ -169,8 +169,7 @@ def _prequential_curve(group: Group) -> dict[str, Any] | None:
 def _printed(group: Group) -> dict[str, Any] | None:
     """The paper's figure for this method, stream and memory, and what was done otherwise here."""
     config, memory = group[0].config, getattr(group[0].config.settings, "memory", 0)
-    cells = printed()["table1"]["rows"].get(config.method, {}).get(config.stream, {})
-    cell = cells.get(str(memory) if memory else "any")
+    cell = table1(config.method, config.stream, memory)
     if cell is None:
         return None
     settings = {"memory": memory} if memory else {}

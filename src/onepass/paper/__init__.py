@@ -12,3 +12,10 @@ def printed() -> dict[str, Any]:
     text = files("onepass.paper").joinpath("printed.json").read_text(encoding="utf-8")
     values: dict[str, Any] = json.loads(text)
     return values
+
+
+def table1(method: str, stream: str, memory: int) -> tuple[float, float] | None:
+    """Mean and interval of a method's final accuracy in the paper's table 1, in per cent; None: not printed."""
+    cells = printed()["table1"]["rows"].get(method, {}).get(stream, {})
+    found = cells.get(str(memory) if memory else "any")
+    return None if found is None else (found[0], found[1])
