@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 import onepass
 from onepass.batch import Batch, Task
-from onepass.checkpoint import fingerprint, load_tree, save_tree
+from onepass.checkpoint import fingerprint, flatten, load_tree, save_tree
 from onepass.errors import BadCheckpoint
 from onepass.learner import Learner, Problem
 from onepass.methods.er import ERConfig
@@ -90,6 +90,25 @@ def test_cutting_a_checkpoint_anywhere_is_noticed(tmp_path: Path) -> None:
             onepass.load(path)
 
 
+def test_a_single_changed_byte_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "l"
+    onepass.save(trained(), path)
+    whole = path.read_bytes()
+    for place in (len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(BadCheckpoint, match="its contents are not what was written"):
+            onepass.load(path)
+    with pytest.raises(BadCheckpoint, match="is a folder; give a file that onepass"):
+        onepass.load(tmp_path)
+
+
+def test_a_checkpoint_from_before_there_were_hashes_is_read(tmp_path: Path) -> None:
+    tensors: dict[str, torch.Tensor] = {}
+    header = {"format": "onepass-1", "tree": json.dumps(flatten({"a": torch.ones(2)}, tensors))}
+    save_file(tensors, tmp_path / "old", metadata=header)
+    assert load_tree(tmp_path / "old")["a"].tolist() == [1, 1]
+
+
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
@@ -105,10 +124,10 @@ def test_other_files_are_refused(content: bytes, complaint: str, tmp_path: Path)
 
 def test_foreign_checkpoints_are_named_as_such(tmp_path: Path) -> None:
     save_file({"w": torch.ones(3)}, tmp_path / "foreign")
-    with pytest.raises(BadCheckpoint, match="needed is onepass-1, found is no format name"):
+    with pytest.raises(BadCheckpoint, match="reads onepass-1: onepass did not write it"):
         onepass.load(tmp_path / "foreign")
     save_tree(tmp_path / "tree", {"method": "er"})
-    with pytest.raises(BadCheckpoint, match="does not describe a learner"):
+    with pytest.raises(BadCheckpoint, match="holds no learner"):
         onepass.load(tmp_path / "tree")
     with pytest.raises(BadCheckpoint, match="no checkpoint at"):
         onepass.load(tmp_path / "nothing")

@@ -121,7 +121,12 @@ def test_a_memory_for_a_method_without_one_is_not_used_and_said_so(
 
 MISUSE = [
     (["run", "er-fls"], "unknown method 'er-fls'; did you mean 'er-fsl'?"),
-    (["run", "er", "--gamma", "0.3"], "unknown argument '--gamma'"),
+    (["run", "er", "--gamma", "0.3"], "unknown argument '--gamma'; it is a setting of er-fsl"),
+    (["run", "er", "--bogus"], "unknown argument '--bogus' ("),
+    (["check", "mine.py"], "'mine.py' is a file: name the class in it, as mine:CLASS"),
+    (["run", "er", "--out", __file__], "is a file: give a folder"),
+    (["run", "er", "--stream", "./nowhere"], "nowhere does not exist: needed is a folder of class/image.jpg"),
+    (["run", "er", "--stream", __file__], "is a single file: needed is a folder"),
     (["run", "er-fsl", "--gama", "0.3"], "unknown argument '--gama'; did you mean '--gamma'?"),
     (["run", "er-fsl", "--gamma", "1.5"], "gamma=1.5: must be at least 0 and at most 1"),
     (["run", "er-fsl", "--subspace", "101"], "subspace=101: the network has 100 features, so at most that many"),
@@ -231,6 +236,13 @@ def test_lists_are_tables_and_json(capsys: pytest.CaptureFixture[str]) -> None:
         assert name in capsys.readouterr().out
         assert main([command, "--json"]) == 0
         assert name in json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.system
+def test_a_reader_that_goes_away_is_no_error_of_ours(tmp_path: Path) -> None:
+    words = " ".join([*ONEPASS, "methods"])
+    done = subprocess.run(["bash", "-c", f"{words} | head -1"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stderr == ""
 
 
 @pytest.mark.system

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -28,8 +29,9 @@ from helpers import (
     state_of,
 )
 from onepass.batch import Batch, Task
-from onepass.config import LearnerConfig
+from onepass.config import LearnerConfig, ReplayConfig
 from onepass.errors import Diverged, UsageError
+from onepass.factory import build
 from onepass.learner import CHUNK, Learner, Problem
 from onepass.memory import Memory
 from onepass.methods.er import ER
@@ -532,3 +534,40 @@ def test_state_goes_to_a_learner_of_fewer_classes_and_it_goes_on_alike() -> None
     for one in (learner, fresh):
         observe_all(one, [some_batch(5, (4,), seed) for seed in range(1, 4)])
     assert state_of(fresh) == state_of(learner)
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"n_classes": 0}, "n_classes=0: must be a whole number of at least 1"),
+        ({"n_classes": "2"}, "n_classes='2'"),
+        ({"n_tasks": -1}, "n_tasks=-1"),
+        ({"shape": (8, 8)}, r"shape=\(8, 8\): needed are \(channels, height, width\)"),
+        ({"views": "color"}, "unknown views 'color'; did you mean 'colour'"),
+    ],
+)
+def test_a_problem_that_cannot_be_is_refused(changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        Problem(**{"n_classes": 4, "shape": (1, 8, 8), **changes})
+
+
+def test_settings_may_be_a_mapping_and_those_of_another_method_are_refused() -> None:
+    problem = Problem(4, [1, 8, 8], n_tasks=2)  # type: ignore[arg-type]  # a list is understood
+    learner = build("er-fsl", problem, {"memory": 7, "gamma": 0.5}, net="small-cnn")
+    assert learner.memory.capacity == 7
+    assert problem.shape == (1, 8, 8)
+    with pytest.raises(UsageError, match="config of ReplayConfig: er-fsl needs ERFSLConfig or a mapping"):
+        build("er-fsl", problem, ReplayConfig(), net="small-cnn")
+    with pytest.raises(UsageError, match="unknown setting 'gama'; did you mean 'gamma'"):
+        build("er-fsl", problem, {"gama": 0.5}, net="small-cnn")
+
+
+def test_what_are_no_tensors_is_said() -> None:
+    learner = build("er", Problem(4, (1, 8, 8)), net="small-cnn")
+    images = torch.zeros(2, 1, 8, 8, dtype=torch.uint8)
+    with pytest.raises(UsageError, match=r"images are ndarray: needed is a torch.Tensor \(torch.from_numpy"):
+        learner.observe(Batch(images.numpy(), torch.tensor([0, 1])))
+    with pytest.raises(UsageError, match="labels are list: needed is a torch"):
+        learner.observe(Batch(images, [0, 1]))
+    with pytest.raises(UsageError, match=r"label -1: allowed are 0 to 3$"):
+        learner.observe(Batch(images, torch.tensor([0, -1])))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -199,6 +200,42 @@ def test_runs_on_data_that_have_changed_are_trained_again(tmp_path: Path, capsys
     assert third.fingerprint == first.fingerprint
     file.unlink()
     assert run(config, out, **options) == third  # what it was measured on may be gone
+
+
+OWN_METHOD = """
+from onepass.methods.er import ER
+
+class Mine(ER):
+    def loss(self, batch, replay):
+        return {factor} * super().loss(batch, replay)
+"""
+
+
+def test_a_method_of_ones_own_that_has_changed_is_trained_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "changing_method.py"
+
+    def made(factor: int, progress: Progress = lambda done, total: None) -> Result:
+        file.write_text(OWN_METHOD.format(factor=factor))
+        sys.modules.pop("changing_method", None)
+        importlib.invalidate_caches()
+        config = RunConfig("changing_method:Mine", batch=50, settings={"memory": 30})
+        return run(config, tmp_path / "out", progress=progress)
+
+    first = made(1)
+    assert made(1) == first
+    assert not capsys.readouterr().err
+    with pytest.raises(KeyboardInterrupt):
+        made(2222, stop_at(3))
+    assert "was made before changing_method was changed; it does not count" in capsys.readouterr().err
+    assert made(1) == first  # nothing was stored in between
+    (tmp_path / "out").rename(tmp_path / "elsewhere")
+    with pytest.raises(KeyboardInterrupt):
+        made(1, stop_at(3))
+    assert made(22).fingerprint != first.fingerprint
+    assert "was written before changing_method was changed; this run starts again" in capsys.readouterr().err
 
 
 def test_a_checkpoint_of_other_data_is_not_continued(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

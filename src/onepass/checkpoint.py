@@ -53,7 +53,8 @@ def write_text(path: Path, text: str) -> None:
 def save_tree(path: Path, tree: Any) -> None:
     """A tree of dicts, lists, numbers, strings and tensors."""
     tensors: dict[str, Tensor] = {}
-    header = {"format": FORMAT, "tree": json.dumps(flatten(tree, tensors), allow_nan=False)}
+    text = json.dumps(flatten(tree, tensors), allow_nan=False)
+    header = {"format": FORMAT, "tree": text, "sha256": _digest(text, tensors)}
     atomic(path, lambda temporary: save_file(tensors, temporary, metadata=header))
 
 
@@ -65,10 +66,13 @@ def load_tree(path: Path) -> Any:
     except FileNotFoundError:
         raise BadCheckpoint(f"no checkpoint at {path}") from None
     except (SafetensorError, OSError) as error:
-        raise BadCheckpoint(f"{path} is damaged or no checkpoint: {error}") from error
+        what = "is a folder" if path.is_dir() else f"is damaged or no checkpoint: {error}"
+        raise BadCheckpoint(f"{path} {what}; give a file that onepass.save wrote") from error
     if header.get("format") != FORMAT:
-        found = header.get("format", "no format name")
-        raise BadCheckpoint(f"{path} is not a checkpoint of this version: needed is {FORMAT}, found is {found}")
+        found = f"its format is {header['format']}" if "format" in header else "onepass did not write it"
+        raise BadCheckpoint(f"{path} cannot be read by this version, which reads {FORMAT}: {found}")
+    if "sha256" in header and header["sha256"] != _digest(header.get("tree", ""), tensors):
+        raise BadCheckpoint(f"{path} is damaged: its contents are not what was written; take an older copy")
     try:
         return _unflatten(json.loads(header["tree"]), tensors)
     except (KeyError, ValueError, RecursionError) as error:
@@ -92,8 +96,13 @@ def flatten(value: Any, tensors: dict[str, Tensor]) -> Any:
 def fingerprint(tree: Any) -> str:
     """A hash of every number in a tree: equal states, equal fingerprints."""
     tensors: dict[str, Tensor] = {}
-    digest = hashlib.sha256(json.dumps(flatten(tree, tensors)).encode())
-    for value in tensors.values():
+    return _digest(json.dumps(flatten(tree, tensors)), tensors)
+
+
+def _digest(text: str, tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors, key=lambda name: (len(name), name)):  # 0, 1, ..., 10: as they were numbered
+        value = tensors[name]
         digest.update(f"{value.dtype}{tuple(value.shape)}".encode())
         digest.update(value.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()

@@ -42,6 +42,8 @@ def failures(
     cls: type[Learner], config: LearnerConfig | None = None, only: Iterable[str] = ()
 ) -> Iterator[tuple[str, str]]:
     """Each promise (or only those named) with what broke it, or with an empty string."""
+    if not (isinstance(cls, type) and issubclass(cls, Learner)):
+        raise UsageError(f"{cls!r}: needed is a subclass of onepass.Learner, the class itself")
     settings = cls.Config() if config is None else config
 
     def make(seed: int = 0, problem: Problem = PROBLEM, **changes: Any) -> Learner:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -65,6 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except (RunError, BadCheckpoint, BadData) as error:
         print(f"onepass: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # whoever read our output has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains again at its exit
         return 1
     except KeyboardInterrupt:
         print("\nonepass: stopped; the same command continues where it was", file=sys.stderr)

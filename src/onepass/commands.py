@@ -16,8 +16,10 @@ from onepass.methods import BOUNDARIES, METHODS, canonical, method_class
 from onepass.presets import PRESETS
 
 
-def _list(command: str, words: Sequence[str], rows: dict[str, dict[str, Any]], headings: Mapping[str, str]) -> None:
-    parser = Parser(prog=f"onepass {command}", description=f"The {command} there are.")
+def _list(
+    command: str, words: Sequence[str], rows: dict[str, dict[str, Any]], headings: Mapping[str, str], about: str
+) -> None:
+    parser = Parser(prog=f"onepass {command}", description=about)
     parser.add_argument("--json", action="store_true", help="as one JSON document")
     if parser.parse(words).json:
         print(json.dumps(rows))
@@ -52,7 +54,8 @@ def methods(command: str, words: Sequence[str]) -> None:
         }
         for name, method in METHODS.items()
     }
-    return _list(command, words, rows, {"cost": "FLOPs / ER on cifar10"})
+    more = "The methods there are; onepass methods METHOD shows one: its idea, its equation, its settings."
+    return _list(command, words, rows, {"cost": "FLOPs / ER on cifar10"}, more)
 
 
 def _method(name: str, words: Sequence[str]) -> None:
@@ -149,7 +152,7 @@ def streams(command: str, words: Sequence[str]) -> None:
         name: {"tasks": stream.n_tasks, "network": stream.net, "views": stream.views, "what it is": stream.about}
         for name, stream in STREAMS.items()
     }
-    _list(command, words, rows, {})
+    _list(command, words, rows, {}, "The streams there are; a path to a folder of images or an .npz is one too.")
 
 
 def data(command: str, words: Sequence[str]) -> None:
@@ -199,7 +202,8 @@ def _show_data(facts: dict[str, Any]) -> None:
     console.print(f"{facts['stream']}: {facts['form']}; images of {channels} x {height} x {width}")
     for note in facts.get("notes", []):
         console.print(f"note: {note}")
-    console.print("wrong: " + "; ".join(facts["problems"]) if facts["problems"] else "nothing is wrong")
+    right = "all else is whole" if facts.get("notes") else "nothing is wrong"
+    console.print("wrong: " + "; ".join(facts["problems"]) if facts["problems"] else right)
 
 
 def check(command: str, words: Sequence[str]) -> None:

@@ -28,7 +28,8 @@ def unknown(kind: str, given: str, known: Iterable[str], see: str) -> UsageError
     names = list(known)
     near = difflib.get_close_matches(given.lower(), names, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    return UsageError(f"unknown {kind} {given!r}{hint} ({see}: {', '.join(names)})")
+    listed = ", ".join(repr(name) if "," in name else name for name in names)
+    return UsageError(f"unknown {kind} {given!r}{hint} ({see}: {listed})")
 
 
 @dataclass(frozen=True)

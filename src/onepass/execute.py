@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,13 +17,26 @@ from onepass.results import Result, RunConfig
 
 def read(runs: Sequence[RunConfig], values: Namespace) -> None:
     """Each data set that the runs need, so that the first reading has a bar of its own."""
+    notes: list[str] = []
     for stream, size in dict.fromkeys((run.stream, run.image_size) for run in runs):
         with Bar(f"reading {stream}, the first time only") as bar:
-            load(stream, root=values.data_dir, image_size=size, bad_images=values.bad_images, progress=bar.report)
+            load(
+                stream,
+                root=values.data_dir,
+                image_size=size,
+                bad_images=values.bad_images,
+                progress=bar.report,
+                tell=notes.extend,
+            )
+        for note in notes:
+            print(f"note: {note}", file=sys.stderr)
+        notes.clear()
 
 
 def look(runs: Sequence[RunConfig], values: Namespace, quiet: bool = False) -> list[Result | None]:
     """What of the runs is stored. Data behind a path may have changed, so they are read for it; others are not."""
+    if values.out.exists() and not values.out.is_dir():
+        raise UsageError(f"--out {values.out} is a file: give a folder")
     with suppress(UsageError):  # they are gone: what is stored counts
         read([run for run in runs if is_path(run.stream)], values)
     return stored(runs, values.out, values.data_dir, quiet)

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from onepass.checkpoint import load_state, load_tree, save_tree
 from onepass.config import LearnerConfig, unknown
-from onepass.errors import BadCheckpoint
+from onepass.errors import BadCheckpoint, UsageError
 from onepass.learner import Learner, Problem
 from onepass.methods import method_class
 from onepass.net import NETS, make_net
 
 
 def build(
-    method: str, problem: Problem, config: LearnerConfig | None = None, *, net: str = "slim-resnet18", seed: int = 0
+    method: str,
+    problem: Problem,
+    config: LearnerConfig | Mapping[str, Any] | None = None,
+    *,
+    net: str = "slim-resnet18",
+    seed: int = 0,
 ) -> Learner:
-    """A learner by its method's name (or MODULE:CLASS) and its network's."""
+    """A learner by its method's name (or MODULE:CLASS) and its network's; `config` may be a mapping of settings."""
     cls = method_class(method)
     if net not in NETS:
         raise unknown("net", net, NETS, "allowed")
+    settings = cls.Config.from_json(config or {}) if config is None or isinstance(config, Mapping) else config
+    if type(settings) is not cls.Config:
+        raise UsageError(f"config of {type(settings).__name__}: {method} needs {cls.Config.__name__} or a mapping")
     network = make_net(net, problem.shape, problem.n_classes, seed=seed)
-    learner = cls(network, problem, cls.Config() if config is None else config, seed=seed)
+    learner = cls(network, problem, settings, seed=seed)
     learner.recipe = {"method": method, "net": net, "seed": seed}
     return learner
 
@@ -45,6 +54,6 @@ def load(path: Path | str) -> Learner:
         learner = build(tree["method"], problem, config, net=tree["net"], seed=tree["seed"])
         state = tree["learner"]
     except (KeyError, TypeError, ValueError) as error:
-        raise BadCheckpoint(f"{path} does not describe a learner: {error!r}") from error
+        raise BadCheckpoint(f"{path} holds no learner ({error}): give a file that onepass.save wrote") from error
     load_state(learner, state, Path(path))
     return learner

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from onepass.config import LearnerConfig, ReplayConfig, choices, plain
 from onepass.errors import UsageError
+from onepass.methods import METHODS, method_class
 from onepass.presets import PRESETS
 
 
@@ -28,9 +29,18 @@ class Parser(argparse.ArgumentParser):
         values, rest = self.parse_known_args(arguments)
         for flag in rest:
             known = [name for action in self._actions for name in action.option_strings]
-            near = difflib.get_close_matches(flag.partition("=")[0], known, n=1)
-            self.error(f"unknown argument {flag!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+            near = difflib.get_close_matches(flag.partition("=")[0], known, n=1, cutoff=0.7)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            if owners := having(flag):
+                hint = f"; it is a setting of {', '.join(owners)}"
+            self.error(f"unknown argument {flag!r}{hint}")
         return values
+
+
+def having(flag: str) -> list[str]:
+    """The methods that have this setting."""
+    name = flag.partition("=")[0].removeprefix("--").replace("-", "_")
+    return [method for method in METHODS if flag.startswith("--") and name in fields(method_class(method).Config)]
 
 
 def fields(config: type[LearnerConfig]) -> dict[str, dataclasses.Field[Any]]:
@@ -50,7 +60,11 @@ def add_settings(parser: Parser, configs: dict[str, type[LearnerConfig]]) -> lis
     for config in known:
         for name, entry in fields(config).items():
             flags.setdefault(name, (config, entry))
-    group = parser.add_argument_group("settings" if configs else "settings of every method")
+    group = parser.add_argument_group(
+        "settings"
+        if configs
+        else "settings that most methods share; METHOD --help shows all of one, with its own defaults"
+    )
     for name, (config, entry) in flags.items():
         kind = typing.get_type_hints(config)[name]
         default = _defaults(name, {m: c for m, c in configs.items() if name in fields(c)} or {"": config})

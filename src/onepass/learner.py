@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from onepass.average import Average
 from onepass.batch import Batch, Task, check_images
-from onepass.config import LearnerConfig, ReplayConfig
+from onepass.config import LearnerConfig, ReplayConfig, unknown
 from onepass.errors import Diverged, UsageError
 from onepass.functional import pad_state
 from onepass.memory import Memory
@@ -35,6 +35,16 @@ class Problem:
     shape: tuple[int, int, int]
     views: str = "none"
     n_tasks: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(self.shape))
+        if len(self.shape) != 3 or min(self.shape) < 1:
+            raise UsageError(f"shape={self.shape}: needed are (channels, height, width)")
+        if self.views not in VIEWS:
+            raise unknown("views", self.views, VIEWS, "allowed")
+        for name, value in (("n_classes", self.n_classes), ("n_tasks", self.n_tasks)):
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise UsageError(f"{name}={value!r}: must be a whole number of at least 1")
 
 
 class Learner(nn.Module):
@@ -264,7 +274,8 @@ class Learner(nn.Module):
         n = self.problem.n_classes
         wrong = sorted(c for c in classes if not 0 <= c < n)
         if wrong:
-            raise UsageError(f"label {wrong[0]}: allowed are 0 to {n - 1}; grow({max(wrong) + 1}) makes room for more")
+            room = "" if max(wrong) < 0 else f"; grow({max(wrong) + 1}) makes room for more"
+            raise UsageError(f"label {wrong[0]}: allowed are 0 to {n - 1}{room}")
         return classes
 
     def grow(self, n_classes: int) -> None:
@@ -291,6 +302,8 @@ class Learner(nn.Module):
 
     def _admit(self, batch: Batch) -> None:
         check_images(batch.x, self.problem.shape)
+        if not isinstance(batch.y, Tensor):
+            raise UsageError(f"labels are {type(batch.y).__name__}: needed is a torch.Tensor of torch.int64")
         if batch.y.dtype != torch.int64 or batch.y.shape != batch.x.shape[:1] or not len(batch):
             given = f"{tuple(batch.y.shape)} of {batch.y.dtype} for {len(batch.x)} images"
             raise UsageError(f"labels {given}: needed is one torch.int64 for each image, and at least one image")

@@ -48,7 +48,11 @@ def reproduce(command: str, words: Sequence[str]) -> None:
     parser = Parser(prog="onepass reproduce", description=about, epilog=EXAMPLES)
     add = parser.add_argument
     add("name", choices=list(NAMES), metavar="NAME", help=", ".join(NAMES))
-    add("--scale", default="paper", help="paper: its protocol; small: slim-resnet18, a fifth; tiny: digits in minutes")
+    add(
+        "--scale",
+        default="paper",
+        help="paper (the default): its protocol; small: slim-resnet18, a fifth; tiny: digits in minutes",
+    )
     add("--stream", default="", help=f"in place of the paper's data sets: {', '.join(STREAMS)} or a path")
     add("--only", nargs="+", default=[], metavar="PART", help="these columns, panels or points alone")
     add("--methods", nargs="+", default=[], metavar="METHOD", help="these rows alone (table1, table2, table5, figure5)")

@@ -26,6 +26,7 @@ from onepass.evaluate import accuracy_by_task, look
 from onepass.factory import build, save
 from onepass.learner import Learner, Problem
 from onepass.logs import Log, check_log
+from onepass.methods import code_digest
 from onepass.results import WINDOW, Result, RunConfig
 from onepass.stream import TaskData, batches, make_tasks, n_batches
 
@@ -105,6 +106,7 @@ class Run:
             "scope": settings.scope,
             "seed": self.config.seed,
             "measured_on": "a tenth of the training images" if self.config.validate else "the test images",
+            **({"code": code} if (code := code_digest(self.config.method)) else {}),
         }
 
     def evaluations(self) -> list[dict[str, Any]]:
@@ -131,6 +133,7 @@ class Run:
             "batch": self.batch,
             "seconds": self.seconds,
             "data": self.data.digest,
+            "code": code_digest(self.config.method),
             "learner": self.learner.state_dict(),
         }
         save_tree(path, tree)
@@ -141,6 +144,8 @@ class Run:
             raise BadCheckpoint(f"{path} belongs to another run")
         if tree.get("data", self.data.digest) != self.data.digest:
             raise BadCheckpoint(f"{path} is of other data than are there now")
+        if tree.get("code", "") != code_digest(self.config.method):
+            raise BadCheckpoint(f"{path} was written before {self.config.method.partition(':')[0]} was changed")
         torch.set_num_threads(tree["threads"])  # sums over another number of threads would end in other bits
         load_state(self.learner, tree["learner"], path)
         self.matrix, self.batch, self.seconds = tree["matrix"], tree["batch"], tree["seconds"]

@@ -327,12 +327,17 @@ def test_a_new_image_or_class_makes_the_cache_stale(tmp_path: Path) -> None:
     root = some_classes(tmp_path / "data")
     found = folder.find(root, 0)
     assert found is not None
-    assert set(found.files) == {root, root / "cat", root / "dog"}
+    assert set(found.files) == {root / "cat", root / "dog"}
     data = cache.write_cache(tmp_path / "cache", found)
     assert data.x.shape == (8, 3, 8, 8)
     assert cache.open_cache(tmp_path / "cache", found.files) is not None
-    os.utime(root / "cat", ns=(0, 0))  # a busy disk may be too coarse to tell two moments
-    assert cache.open_cache(tmp_path / "cache", found.files) is None
+    inside = root / "cat" / "deeper" / "more.png"
+    inside.parent.mkdir()
+    for change in (lambda: save(inside, noise(9)), lambda: os.utime(inside, ns=(0, 0)), inside.unlink):
+        cache.write_cache(tmp_path / "cache", found)
+        assert cache.open_cache(tmp_path / "cache", found.files) is not None
+        change()
+        assert cache.open_cache(tmp_path / "cache", found.files) is None
     some_classes(root, ("cow",))
     again = folder.find(root, 0)
     assert again is not None

@@ -136,7 +136,7 @@ NAN[4, 1, 2, 3] = np.nan
     [
         ({"y": Y}, "has no array x (y found)"),
         ({"x": X}, "has no array y (x found)"),
-        ({"a": X}, "has no array x (none of these found)"),
+        ({"a": X}, "has no array x (a found)"),
         ({"x": X, "y": Y, "x_test": X}, "has no array y_test"),
         ({"x": X, "y": Y, "y_test": Y}, "has no array x_test"),
         ({"x": X, "y": Y[:9]}, "10 images in x and 9 labels in y"),

@@ -39,8 +39,25 @@ class Mapped(Dataset):
 
 
 def stamp(files: tuple[Path, ...]) -> list[list[Any]]:
-    """Which files, how large and how old: enough to notice that they changed."""
-    return [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in files]
+    """Which files, how large and how old: enough to notice that they changed. For a folder, of all that is in it."""
+    return [[str(path), *(_inside(path) if path.is_dir() else _age(path.stat()))] for path in files]
+
+
+def _age(facts: os.stat_result) -> list[int]:
+    return [facts.st_size, facts.st_mtime_ns]
+
+
+def _inside(folder: Path) -> list[Any]:
+    """How many files are in a folder and the folders in it, and a hash of their names, sizes and times."""
+    found, folders = [], [str(folder)]
+    for place in folders:  # which grows
+        with os.scandir(place) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                else:
+                    found.append([entry.path, *_age(entry.stat(follow_symlinks=False))])
+    return [len(found), hashlib.sha256(json.dumps(sorted(found)).encode()).hexdigest()]
 
 
 def open_cache(folder: Path, files: tuple[Path, ...] | None = None) -> Dataset | None:

@@ -97,8 +97,10 @@ def load(
     image_size: int = 0,
     bad_images: BadImages = "skip",
     progress: Callable[[int, int], None] = lambda done, total: None,
+    tell: Callable[[list[str]], None] = lambda notes: None,
 ) -> Dataset:
-    """The data set of a stream; its arrays are made on the first call and opened on every other."""
+    """The data set of a stream; its arrays are made on the first call, which tells what was noted, and opened on every
+    other."""
     from onepass.data import cache
 
     place = data_dir(root)
@@ -115,7 +117,10 @@ def load(
         if ready is None:
             raise UsageError(_missing(name, place))
         return ready
-    ready = cache.open_cache(folder, found.files) or cache.write_cache(folder, found, progress)
+    ready = cache.open_cache(folder, found.files)
+    if ready is None:
+        ready = cache.write_cache(folder, found, progress)
+        tell(cache.notes(folder))
     skipped = [note for note in cache.notes(folder) if "do not decode" in note]
     if skipped and bad_images == "error":
         raise UsageError(f"{name}: {'; '.join(skipped)}; remove or mend them, or leave --bad-images at skip")
@@ -147,5 +152,7 @@ def cache_folder(name: str, place: Path, image_size: int) -> Path:
 
 def _missing(name: str, place: Path) -> str:
     if is_path(name):
-        return f"no images at {name}: needed is a folder of class/image.jpg, or train/class and test/class, or an .npz"
+        path = Path(name)
+        what = "has no class folders" if path.is_dir() else "is a single file" if path.exists() else "does not exist"
+        return f"{name} {what}: needed is a folder of class/image.jpg, or train/class and test/class, or an .npz"
     return f"no {name} in {place}; run: onepass data get {name}   (--data-dir or ONEPASS_DATA name another folder)"

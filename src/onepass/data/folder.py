@@ -37,8 +37,7 @@ class Layout:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        folders = (*self.train.values(), *(self.test or {}).values())
-        return tuple(dict.fromkeys((self.root, *(path.parent for path in folders), *folders)))
+        return (*self.train.values(), *(self.test or {}).values())
 
 
 def find(path: Path, image_size: int, *, on_bad: OnBad = "skip") -> Found | None:

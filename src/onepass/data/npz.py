@@ -149,7 +149,8 @@ def _names(y: Array) -> NDArray[np.generic]:
 def _pair(path: Path, arrays: dict[str, Array], x_name: str, y_name: str) -> tuple[Array, Array]:
     for name in (x_name, y_name):
         if name not in arrays:
-            there = ", ".join(array.key for array in arrays.values()) or "none of these"
+            with zipfile.ZipFile(path) as zipped:
+                there = ", ".join(member.removesuffix(".npy") for member in zipped.namelist()[:10]) or "nothing"
             raise UsageError(f"{path} has no array {name} ({there} found): it needs x and y, or also x_test and y_test")
     x, y = arrays[x_name], arrays[y_name]
     if y.dtype.kind not in "iuUS" or not (len(y.shape) == 1 or (len(y.shape) == 2 and y.shape[1] == 1)):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib
+import inspect
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onepass.config import unknown
@@ -188,6 +191,8 @@ def canonical(name: str) -> str:
     """The one spelling of a method (er_ace, ERACE and er-ace are one); MODULE:CLASS as it is."""
     if ":" in name:
         return name
+    if name.endswith(".py"):
+        raise UsageError(f"{name!r} is a file: name the class in it, as {name.removesuffix('.py')}:CLASS")
     squeezed = re.sub(r"[-_ ]", "", name.lower())
     if squeezed == "der":
         raise UsageError("'der' means two methods: the table's row is derpp (DER++); plain DER is derpp with --beta 0")
@@ -215,3 +220,11 @@ def import_learner(path: str) -> type[Learner]:
     if not (isinstance(found, type) and issubclass(found, Learner)):
         raise UsageError(f"{path!r} is {found!r}: needed is a subclass of onepass.Learner")
     return found
+
+
+def code_digest(name: str) -> str:
+    """A hash of the file that a method of your own is in, which may change under its name; empty for ours."""
+    if name in METHODS:
+        return ""
+    source = inspect.getsourcefile(import_learner(name))
+    return hashlib.sha256(Path(source).read_bytes()).hexdigest() if source and Path(source).exists() else ""

@@ -53,7 +53,9 @@ class ERFSL(Learner):
         self.width = self.net.head.in_features
         given, tasks = self.config.subspace, self.problem.n_tasks
         if given is None and tasks is None:
-            raise UsageError("subspace=None divides the features by the number of tasks, which is unknown: give a size")
+            raise UsageError(
+                "subspace=None divides the features by the number of tasks, which is unknown: give subspace, or n_tasks"
+            )
         self.subspace = given or max(1, self.width // (tasks or 1))
         if self.subspace > self.width:
             raise UsageError(f"subspace={self.subspace}: the network has {self.width} features, so at most that many")

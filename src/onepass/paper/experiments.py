@@ -260,5 +260,6 @@ def experiment(name: str, cut: Cut) -> Experiment:
             raise unknown("part", word, known, f"{name} has")
     cells = [cell for cell in whole.cells if not cut.only or set(cut.only) & set(cell.tags)]
     if not cells:
-        raise UsageError(f"{name}: nothing is left with these --methods and --memory")
+        rows = list(dict.fromkeys(cell.row for cell in EXPERIMENTS[name](replace(cut, methods=(), memory=())).cells))
+        raise UsageError(f"{name}: nothing is left with these --methods and --memory; its rows are {', '.join(rows)}")
     return replace(whole, cells=cells)
