@@ -223,7 +223,7 @@ def test_what_is_no_place_to_run_is_refused(on: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("on", ["ray", "host:6379", "ray://host:10001"])
 def test_without_ray_it_is_said_how_to_get_it(on: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UsageError, match=r"needs Ray: pip install 'onepass\[ray\]'"):
+    with pytest.raises(UsageError, match=r"needs Ray: pip install 'ray\[client\]'"):
         run_many([quick("er")], tmp_path, on=on)
 
 

@@ -34,7 +34,7 @@ def test_a_methods_page_has_its_title_facts_figures_and_every_setting(name: str)
     text = page(name)
     assert text.startswith(f"# {METHODS[name].title} (`{name}`)\n")
     assert " = " in text.split("\n|")[0], "no equation before the first table"
-    for fact in ("keeps beyond the network", "needs task boundaries", "cost"):
+    for fact in ("keeps beyond the network", "uses task boundaries", "cost"):
         assert re.search(rf"^\| {fact}[^|]*\| \S", text, re.MULTILINE), f"no row for {fact}"
     assert f"\n## Figures\n\n<!-- generated: figures {name} -->\n" in text
     for setting in fields(method_class(name).Config):
@@ -55,7 +55,7 @@ def test_a_methods_page_numbers_its_differences_from_each_source_or_says_that_th
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_methods_page_says_whether_it_needs_boundaries_and_what_happens_without(name: str) -> None:
-    needed = re.search(r"^\| needs task boundaries \| (yes|no)\b", page(name), re.MULTILINE)
+    needed = re.search(r"^\| uses task boundaries \| (yes|no)\b", page(name), re.MULTILINE)
     assert needed is not None
     assert (needed[1] == "yes") == bool(METHODS[name].boundaries)
     if needed[1] == "yes":
@@ -68,6 +68,16 @@ def test_the_readmes_python_runs(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert len(program.splitlines()) <= 20
+
+
+@pytest.mark.system
+def test_the_learner_of_live_data_goes_on_where_it_was_saved(tmp_path: Path) -> None:
+    [program] = code("docs/live.md")
+    program += "print(learner.steps, learner.problem.n_classes)"
+    for steps in (1, 2):
+        done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[-1] == f"{steps} 3"
 
 
 def test_the_method_in_the_guide_keeps_every_promise(tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]

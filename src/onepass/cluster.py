@@ -43,7 +43,7 @@ def check(on: str) -> None:
             "HOST:PORT (on a node of that cluster) or ray://HOST:PORT (from outside it)"
         )
     if importlib.util.find_spec("ray") is None:
-        raise UsageError(f"on={on!r} needs Ray: pip install 'onepass[ray]'")
+        raise UsageError(f"on={on!r} needs Ray: pip install 'ray[client]'")
 
 
 @contextlib.contextmanager

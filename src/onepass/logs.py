@@ -61,4 +61,4 @@ def check_log(name: str) -> None:
         try:
             import torch.utils.tensorboard  # noqa: F401
         except ImportError:
-            raise UsageError("--log tensorboard needs another package: pip install 'onepass[tensorboard]'") from None
+            raise UsageError("--log tensorboard needs another package: pip install tensorboard") from None

@@ -36,7 +36,7 @@ def tune(command: str, words: Sequence[str]) -> None:
     try:
         import optuna  # noqa: F401
     except ImportError:
-        raise UsageError("onepass tune needs another package: pip install 'onepass[tune]'") from None
+        raise UsageError("onepass tune needs another package: pip install optuna") from None
     tuning = _tuning(values, given)
     options = {name: getattr(values, name) for name in ("data_dir", "device", "checkpoint_seconds")}
     document = _watched(Search(tuning, values.out, **options), values)

@@ -133,7 +133,7 @@ def test_what_is_another_data_set_is_passed_over(tmp_path: Path) -> None:
 def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub(tmp_path)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    assert "pip install onepass[parquet]" in refused(tmp_path)
+    assert "pip install pyarrow" in refused(tmp_path)
 
 
 def test_damaged_files_are_named_unless_there_are_others(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Images in parquet files, as hubs distribute CIFAR-10 and CIFAR-100; needs pyarrow (pip install onepass[parquet])."""
+"""Images in parquet files, as hubs distribute CIFAR-10 and CIFAR-100; needs pyarrow."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _pyarrow(part: str = "pyarrow.parquet") -> Any:
     try:
         return import_module(part)
     except ImportError as error:
-        raise UsageError("parquet files are read by pyarrow; run: pip install onepass[parquet]") from error
+        raise UsageError("parquet files are read by pyarrow; run: pip install pyarrow") from error
 
 
 def _read(train: Sequence[Path], test: Sequence[Path], label: str, n_classes: int) -> Source:
