@@ -17,10 +17,10 @@ types: .venv/ready-test
 	$(BIN)/mypy
 
 unit: .venv/ready-test
-	$(BIN)/pytest -n 2 -m 'not system'
+	$(BIN)/pytest -n 2 --dist worksteal -m 'not system'
 
 system: .venv/ready-test
-	$(BIN)/pytest -n 2 -m system
+	$(BIN)/pytest -n 2 --dist worksteal -m system
 
 bench: .venv/ready
 	$(BIN)/python benchmarks/step.py

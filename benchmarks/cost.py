@@ -1,4 +1,4 @@
-"""Each method's step time over ER's, beside its training FLOPs over ER's.
+"""Each method's step time (CPU time) over ER's, beside its training FLOPs over ER's.
 
     python benchmarks/cost.py [--save results/benchmarks/cost.json] [METHOD ...]
 
@@ -30,10 +30,10 @@ def milliseconds(method: str, rounds: int) -> tuple[float, float]:
     for _ in range(rounds + 1):
         for name, taken in zip(("er", method), times, strict=True):
             learner, batches = prepare(name, *SETTING)  # anew, so that they are the steps whose FLOPs were counted
-            begin = time.perf_counter()
+            begin = time.process_time()  # of one thread: what else the machine does counts little
             for batch in batches:
                 learner.observe(batch)
-            taken.append(1e3 * (time.perf_counter() - begin) / STEPS)
+            taken.append(1e3 * (time.process_time() - begin) / STEPS)
     er, own = (statistics.median(taken[1:]) for taken in times)  # the first turn warms up
     return er, own
 

@@ -7,6 +7,7 @@ A block begins with `<!-- generated: KIND ARGUMENT -->` and ends with `<!-- /gen
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import sys
@@ -15,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import beyond
+import onepass
 from onepass import executors, report, tables
 from onepass.methods import METHODS
 from onepass.paper import experiments
@@ -253,6 +255,20 @@ def protocol(folder: str) -> str:
     return "\n".join([*rows, "", f"`{command(next(iter(found.values()))[0])}`, with the settings of each line."])
 
 
+def names(_: str) -> str:
+    """The public names, each with the beginning of its own text."""
+    rows = ["| name | what it is |", "|---|---|"]
+    for name in onepass.__all__:
+        found = getattr(onepass, name)
+        if isinstance(found, dict):
+            about = f"all {name.lower()} by name: a dict of {type(next(iter(found.values()))).__name__}"
+        else:
+            about = " ".join((inspect.getdoc(found) or "").split("\n\n")[0].split())
+        call = f"({', '.join(inspect.signature(found).parameters)})" if inspect.isfunction(found) else ""
+        rows.append(f"| `onepass.{name}{call}` | {about} |")
+    return "\n".join(rows)
+
+
 KINDS: dict[str, Callable[[str], str]] = {
     "data": data,
     "table": table,
@@ -265,6 +281,7 @@ KINDS: dict[str, Callable[[str], str]] = {
     "experiment": experiment,
     "tries": tries,
     "bench": bench,
+    "names": names,
     "averages": lambda folder: beyond.averages(ROOT / folder),
     "average": lambda folder: beyond.last_and_average(rows_of_the_paper(folder)),
     "changes": lambda folder: beyond.changes(stored(folder)),

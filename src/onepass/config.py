@@ -34,7 +34,7 @@ def unknown(kind: str, given: str, known: Iterable[str], see: str) -> UsageError
 
 @dataclass(frozen=True)
 class LearnerConfig:
-    """What every method has."""
+    """The settings that every method has; a method of your own adds its own in a subclass."""
 
     lr: float = option(0.1, "learning rate of plain SGD (no momentum, no weight decay)", low=0.0)
     scope: Literal["seen", "all"] = option("seen", "classes in the training softmax: those seen so far or all")
@@ -67,7 +67,7 @@ class LearnerConfig:
 
 @dataclass(frozen=True)
 class ReplayConfig(LearnerConfig):
-    """What every method with a memory has."""
+    """The settings that every method with a memory has."""
 
     memory: int = option(1000, "samples the memory can hold", low=1)
     replay: int = option(10, "memory samples replayed in each step", low=1)

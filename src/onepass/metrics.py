@@ -115,6 +115,7 @@ class Summary:
 
 
 def summarise(values: Sequence[float]) -> Summary:
+    """Mean, half of the 95 % Student-t interval (None for a single value), and how many there are."""
     n, centre = len(values), mean(values)
     if n < 2:
         return Summary(centre, None, n)
