@@ -192,6 +192,8 @@ def test_a_setting_of_another_method_is_unknown() -> None:
         ("ss_il", "ss-il"),
         ("ssil", "ss-il"),
         ("gss", "gss"),
+        ("er-fsl-plus", "er-fsl+"),
+        ("ER-FSL+", "er-fsl+"),
         ("onepass.methods.er:ER", "onepass.methods.er:ER"),
     ],
 )
@@ -200,7 +202,7 @@ def test_a_method_may_be_written_as_people_write_it(given: str, meant: str) -> N
     assert RunConfig(given).method == meant
 
 
-def test_every_title_of_the_papers_table_is_a_spelling_of_its_method() -> None:
+def test_every_title_is_a_spelling_of_its_method() -> None:
     assert [canonical(method.title) for method in METHODS.values()] == list(METHODS)
 
 

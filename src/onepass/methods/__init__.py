@@ -23,7 +23,7 @@ BOUNDARIES = "where nobody tells them, classes never seen begin a task"
 
 @dataclass(frozen=True)
 class Method:
-    """Where a method's class is, how the paper's table writes it, where it was published, what it does and costs."""
+    """Where a method's class is, its title, where it was published, what it does and costs."""
 
     path: str
     title: str
@@ -182,8 +182,17 @@ METHODS: dict[str, Method] = {
         "four masks over the features and a count of tasks",
         boundaries="a task's beginning gives it its next subspace",
     ),
+    "er-fsl+": Method(
+        _at("er_fsl_plus", "ERFSLPlus"),
+        "ER-FSL+",
+        "onepass",
+        "ER-FSL that predicts by an average of its weights",
+        1.0,
+        "ER-FSL's masks and count; an averaged copy of the network",
+        boundaries="a task's beginning gives it its next subspace",
+    ),
 }
-_SPELLINGS = {"der++": "derpp", "iidpp": "iid++"}
+_SPELLINGS = {"der++": "derpp", "iidpp": "iid++", "erfslplus": "er-fsl+", "erfslp": "er-fsl+"}
 
 
 @functools.cache
