@@ -88,6 +88,22 @@ def test_agreement_with_the_paper_is_of_ranks() -> None:
     assert average_line.endswith("column 0.20 (4 rows)")  # ranks 1, 4, 3, 2: 1 - 6 (4 + 4) / 60
 
 
+def test_er_fsl_plus_stands_beside_its_rivals_over_common_seeds() -> None:
+    def runs(method: str, finals: list[tuple[float, float]], **settings: float) -> list[Result]:
+        config = RunConfig(method, "cifar10", tasks=2, net="slim-resnet18", anytime=20, settings=settings)
+        return [result(replace(config, seed=seed), *both) for seed, both in enumerate(finals)]
+
+    rival = runs("er-fsl", [(0.3, 0.5), (0.5, 0.6), (0.9, 0.9)], average=0.9)
+    assert beyond.claim(rival) == "Not run yet."
+    own = [replace(one, accuracy_matrix_average=[]) for one in runs("er-fsl+", [(0.5, 0), (0.6, 0)])]
+    lines = beyond.claim([*rival, *own]).splitlines()
+    assert lines[2] == "| ER-FSL+ | 55.0 ± 63.5 |  |  |  | 45.0 ± 0.0 | 1 | 2 |"
+    # over seeds 0 and 1: -20 and -10; its averages are level with ours
+    cells = ["ER-FSL", "56.7 ± 75.9", "-15.0 ± 63.5 (2)", "66.7 ± 51.7", "+0.0 ± 0.0 (2)", "45.0 ± 0.0", "1", "3"]
+    assert lines[3] == "| " + " | ".join(cells) + " |"
+    assert lines[4].startswith("| OCM | not run | not run | not run | not run | not run | 17.7 | 0 |")
+
+
 def test_curves_show_the_mean_of_the_runs_by_last_weights_and_by_average(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

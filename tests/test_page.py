@@ -372,17 +372,13 @@ def test_every_section_is_drawn(opened: Open) -> None:
     assert len(rows(tab)) == 4 * len(METHODS)
     for section in ("curves", "anytime", "cost"):
         assert tab.locator(f"#{section} .plot svg").count() == 4
-    assert (
-        tab.locator("#curves .plot").first.locator(".band").count() == len(METHODS) - 2
-    )  # IID and IID++: a single point
+    bands = tab.locator("#curves .plot").first.locator(".band").count()
+    assert bands == len(METHODS) - 2  # IID and IID++ are single points
     assert tab.locator("#forgetting table").count() == 4
     assert tab.locator("#protocol details").count() == 4 * len(METHODS) - 6  # without a memory: in two panels
     assert tab.locator("#matrix tbody td").count() == 15
-    assert (
-        tab.locator("#about")
-        .inner_text()
-        .startswith(f"{len(many())} runs of {len(METHODS)} methods on cifar10, cifar100.")
-    )
+    about = f"{len(many())} runs of {len(METHODS)} methods on cifar10, cifar100."
+    assert tab.locator("#about").inner_text().startswith(about)
 
 
 @pytest.mark.system

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import variance
@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 
 from onepass import metrics, pictures, report
+from onepass.methods import METHODS
 from onepass.paper import table1
 from onepass.results import Result, RunConfig
 from onepass.statistics import Difference, against, holm, paired, real
@@ -24,6 +25,7 @@ CHOSEN = "decay 0.98"
 BOLD = (
     "In brackets the number of seeds. Bold: real by a paired t test over seeds, Holm-adjusted in its column (p < 0.05)."
 )
+PLUS, RIVALS = "er-fsl+", ("er-fsl", "ocm", "pcr", "scr", "er-ace", "iid", "iid++")
 WORST = 2  # the measure that one task alone does not have
 NOT_RUN = Difference(None, None, None, 0)
 Seeds = dict[int, float]
@@ -124,6 +126,37 @@ def noise(groups: Mapping[str, Sequence[Result]]) -> str:
 def printed_cell(config: RunConfig) -> tuple[float, float] | None:
     """The paper's mean and interval for a run's row and column, if it has that row."""
     return table1(config.method, config.stream, getattr(config.settings, "memory", 0))
+
+
+def claim(results: Sequence[Result]) -> str:
+    """ER-FSL+ and its rivals, these by their last weights and by their averages, paired over common seeds."""
+    ours = [one for one in results if one.config.method == PLUS and one.anytime]
+    if not ours:
+        return "Not run yet."
+    groups = with_both([one for one in results if one.config.method in RIVALS])
+    report.check_one_protocol([*ours, *(one for group in groups.values() for one in group)])
+    own = {one.config.seed: _last(one)[0] for one in ours}
+    body = [[report.title(PLUS), report.cell(metrics.summarise(list(own.values()))), "", "", ""]]
+    body[0] += [_anytime(ours, _last), f"{METHODS[PLUS].cost:g}", str(len(ours))]
+    finals = [
+        {name: {one.config.seed: side(one)[0] for one in group} for name, group in groups.items()}
+        for side in (_last, _average)
+    ]
+    behind = [against({PLUS: own, **values}, PLUS) for values in finals]
+    for name in RIVALS:
+        group = groups.get(name, [])
+        cells = [report.title(name)]
+        for values, differences in zip(finals, behind, strict=True):
+            cells += [report.cell(metrics.summarise(list(values[name].values()))) if group else "not run"]
+            cells += [signed(differences.get(name, NOT_RUN))]
+        cells += [_anytime(group, _last), f"{METHODS[name].cost:g}", str(len(group))]
+        body.append(cells)
+    heads = ["row", "final", "minus ER-FSL+", "its average", "minus ER-FSL+", "anytime", "FLOPs / ER", "n"]
+    return "\n".join([rows(heads, body), "", f"Differences over common seeds. {BOLD}"])
+
+
+def _anytime(group: Sequence[Result], side: Callable[[Result], tuple[float, float, float]]) -> str:
+    return report.cell(metrics.summarise([side(one)[1] for one in group])) if group else "not run"
 
 
 def curves(results: Sequence[Result], path: Path) -> None:

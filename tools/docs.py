@@ -284,6 +284,7 @@ KINDS: dict[str, Callable[[str], str]] = {
     "names": names,
     "averages": lambda folder: beyond.averages(ROOT / folder),
     "average": lambda folder: beyond.last_and_average(rows_of_the_paper(folder)),
+    "claim": lambda folder: beyond.claim(stored(folder)),
     "changes": lambda folder: beyond.changes(stored(folder)),
 }
 
