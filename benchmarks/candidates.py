@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from onepass.batch import Batch
 from onepass.config import option
@@ -93,11 +93,11 @@ class Candidate(ERFSL):
         gamma = max(self.config.gamma, len(self.old) / len(self.seen))
         return [(batch, self.config.learn_in, 1 - gamma), (replay, self.config.replay_in, gamma)]
 
-    def logits(self, features: Tensor, space: Space) -> Tensor:
+    def logits(self, features: Tensor, space: Space, head: nn.Linear | None = None) -> Tensor:
         if not self.config.cosine:
-            return super().logits(features, space)
+            return super().logits(features, space, head)
         mask = self.space(space)
-        return self.config.cosine * unit(features * mask) @ unit(self.net.head.weight * mask).T
+        return self.config.cosine * unit(features * mask) @ unit((head or self.net.head).weight * mask).T
 
     def loss(self, batch: Batch, replay: Batch) -> Tensor:
         if not self.config.teach or not len(replay) or self.average is None:

@@ -64,7 +64,7 @@ def test_last_weights_and_average_stand_side_by_side() -> None:
     cells = ["ER", "35.0 ± 63.5", "**+20.1 ± 0.6 (2)**", "45.0 ± 0.0", "+20.0 ± n/a (2)", "27.5 ± 31.8"]
     cells += ["**+20.0 ± 0.3 (2)**", "0, 1"]
     assert row == "| " + " | ".join(cells) + " |"
-    assert "- by last weights: 7.1 points between seeds of one row (1 rows)" in rest  # 30 and 40: 5 sqrt(2)
+    assert "- by last weights: 7.1 points (1 rows)" in rest  # 30 and 40: 5 sqrt(2)
     assert beyond.last_and_average([replace(one, anytime=[]) for one in results]) == "Not run yet."
 
 
@@ -97,11 +97,22 @@ def test_er_fsl_plus_stands_beside_its_rivals_over_common_seeds() -> None:
     assert beyond.claim(rival) == "Not run yet."
     own = [replace(one, accuracy_matrix_average=[]) for one in runs("er-fsl+", [(0.5, 0), (0.6, 0)])]
     lines = beyond.claim([*rival, *own]).splitlines()
-    assert lines[2] == "| ER-FSL+ | 55.0 ± 63.5 |  |  |  | 45.0 ± 0.0 | 1 | 2 |"
-    # over seeds 0 and 1: -20 and -10; its averages are level with ours
-    cells = ["ER-FSL", "56.7 ± 75.9", "-15.0 ± 63.5 (2)", "66.7 ± 51.7", "+0.0 ± 0.0 (2)", "45.0 ± 0.0", "1", "3"]
+    assert lines[2] == "| ER-FSL+ | 55.0 ± 63.5 |  |  |  | 45.0 ± 0.0 |  | 1 | 2 |"
+    # over seeds 0 and 1: -20 and -10; no test of its average, which is ER-FSL+
+    cells = ["ER-FSL", "56.7 ± 75.9", "-15.0 ± 63.5 (2)", "66.7 ± 51.7", "-", "45.0 ± 0.0", "65.0 ± 0.0", "1", "3"]
     assert lines[3] == "| " + " | ".join(cells) + " |"
-    assert lines[4].startswith("| OCM | not run | not run | not run | not run | not run | 17.7 | 0 |")
+    assert lines[4] == "| OCM | not run | - | not run | - | not run | not run | 17.7 | 0 |"
+    pcr = replace(RunConfig("pcr", "cifar10", tasks=2, net="slim-resnet18", anytime=20), seed=7)
+    rival = [result(replace(pcr, settings=replace(pcr.learner_config, average=0.9)), 0.3, 0.4)]
+    assert "| PCR | 30.0 ± n/a | - | 40.0 ± n/a | - |" in beyond.claim([*rival, *own])  # no seed in common
+
+
+def test_the_spread_is_pooled_by_degrees_of_freedom() -> None:
+    groups = {}
+    for name, finals in (("er", [0.2, 0.4]), ("pcr", [0.3, 0.3, 0.3])):  # variances 0.02 and 0, with 1 and 2 degrees
+        config = RunConfig(name, "cifar10", anytime=20, settings={"average": 0.9})
+        groups[name] = [result(replace(config, seed=seed), final, final) for seed, final in enumerate(finals)]
+    assert "- by last weights: 8.2 points (2 rows)" in beyond.noise(groups)  # sqrt(0.02 / 3)
 
 
 def test_curves_show_the_mean_of_the_runs_by_last_weights_and_by_average(
@@ -141,6 +152,7 @@ def test_a_change_is_kept_if_it_helps_on_both_streams_and_in_all_pairs_but_one()
     assert beyond.verdict([[1, 2, 3], []], 3) == "open"
     assert beyond.verdict([[1, 2], []], 3) == "open"
     assert beyond.verdict([[-1, -2, -3], []], 3) == "no"
+    assert beyond.verdict([[1, -0.1, -0.1], []], 3) == "no"
 
 
 def test_twice_the_subspace_is_twice_features_over_tasks() -> None:

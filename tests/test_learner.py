@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import numpy
 import pytest
 import torch
 import torch.nn.functional as F
@@ -541,7 +542,10 @@ def test_state_goes_to_a_learner_of_fewer_classes_and_it_goes_on_alike() -> None
     [
         ({"n_classes": 0}, "n_classes=0: must be a whole number of at least 1"),
         ({"n_classes": "2"}, "n_classes='2'"),
+        ({"n_classes": None}, "n_classes=None"),
         ({"n_tasks": -1}, "n_tasks=-1"),
+        ({"shape": 8}, "shape=8: needed are"),
+        ({"shape": (1, 8, 0)}, "needed are"),
         ({"shape": (8, 8)}, r"shape=\(8, 8\): needed are \(channels, height, width\)"),
         ({"views": "color"}, "unknown views 'color'; did you mean 'colour'"),
     ],
@@ -552,7 +556,8 @@ def test_a_problem_that_cannot_be_is_refused(changes: dict[str, Any], complaint:
 
 
 def test_settings_may_be_a_mapping_and_those_of_another_method_are_refused() -> None:
-    problem = Problem(4, [1, 8, 8], n_tasks=2)  # type: ignore[arg-type]  # a list is understood
+    problem = Problem(numpy.int64(4), [1, 8, 8], n_tasks=2)  # type: ignore[arg-type]  # understood too
+    assert type(problem.n_classes) is int
     learner = build("er-fsl", problem, {"memory": 7, "gamma": 0.5}, net="small-cnn")
     assert learner.memory.capacity == 7
     assert problem.shape == (1, 8, 8)

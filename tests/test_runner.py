@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 import os
@@ -226,16 +227,24 @@ def test_a_method_of_ones_own_that_has_changed_is_trained_again(
 
     first = made(1)
     assert made(1) == first
+    seen = first.protocol["code"]
+    assert seen == hashlib.sha256(file.read_bytes()).hexdigest()
     assert not capsys.readouterr().err
     with pytest.raises(KeyboardInterrupt):
         made(2222, stop_at(3))
-    assert "was made before changing_method was changed; it does not count" in capsys.readouterr().err
+    assert "was made by another changing_method than is there now; it does not count" in capsys.readouterr().err
     assert made(1) == first  # nothing was stored in between
     (tmp_path / "out").rename(tmp_path / "elsewhere")
     with pytest.raises(KeyboardInterrupt):
         made(1, stop_at(3))
-    assert made(22).fingerprint != first.fingerprint
-    assert "was written before changing_method was changed; this run starts again" in capsys.readouterr().err
+
+    def edit(done: int, total: int) -> None:
+        file.write_text("raise SystemExit")  # what is trained is what was imported
+
+    edited = made(22, edit)
+    assert edited.fingerprint != first.fingerprint
+    assert edited.protocol["code"] == hashlib.sha256(OWN_METHOD.format(factor=22).encode()).hexdigest()
+    assert "is of another changing_method than is there now; this run starts again" in capsys.readouterr().err
 
 
 def test_a_checkpoint_of_other_data_is_not_continued(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

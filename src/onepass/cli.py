@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         command = parser.parse(words[:1]).command
         known[command](command, words[1:])
+        sys.stdout.flush()
     except UsageError as error:
         print(f"onepass: {error}", file=sys.stderr)
         return 2
@@ -68,7 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"onepass: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:  # whoever read our output has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains again at its exit
+        with suppress(OSError, ValueError):  # Python would complain again when it flushes at its exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
         print("\nonepass: stopped; the same command continues where it was", file=sys.stderr)

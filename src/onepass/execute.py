@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
@@ -35,7 +36,7 @@ def read(runs: Sequence[RunConfig], values: Namespace) -> None:
 
 def look(runs: Sequence[RunConfig], values: Namespace, quiet: bool = False) -> list[Result | None]:
     """What of the runs is stored. Data behind a path may have changed, so they are read for it; others are not."""
-    if values.out.exists() and not values.out.is_dir():
+    if os.path.isfile(values.out):
         raise UsageError(f"--out {values.out} is a file: give a folder")
     with suppress(UsageError):  # they are gone: what is stored counts
         read([run for run in runs if is_path(run.stream)], values)

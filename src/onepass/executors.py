@@ -22,6 +22,7 @@ import torch
 from onepass import cluster, store
 from onepass.data import catalog
 from onepass.errors import RunError, UsageError, explain
+from onepass.methods import code_digest
 from onepass.results import Result, RunConfig
 from onepass.runner import Run, changeable, run
 
@@ -39,7 +40,13 @@ def stored(configs: Sequence[RunConfig], out: Path, data_dir: Path | None, quiet
     kinds = {(config.stream, config.image_size): config for config in configs}
     digests = {kind: changeable(config, data_dir) for kind, config in kinds.items()}
     return [
-        store.load_result(store.folder(out, config), config, quiet, digests[config.stream, config.image_size])
+        store.load_result(
+            store.folder(out, config),
+            config,
+            quiet,
+            digests[config.stream, config.image_size],
+            code_digest(config.method),
+        )
         for config in configs
     ]
 
@@ -98,7 +105,11 @@ def run_many(
         failures = Pool(configs, waiting, everything, report).work(jobs, stop)
     if failures:
         raise RunError("\n".join([f"{len(failures)} of {len(configs)} runs failed:", *failures]))
-    return [result or run(config, out, **options) for result, config in zip(found, configs, strict=True)]
+    # What was just made is read as it is: a file that was changed meanwhile counts from the next time on.
+    return [
+        result or store.load_result(store.folder(Path(out), config), config) or run(config, out, **options)
+        for result, config in zip(found, configs, strict=True)
+    ]
 
 
 def _here(
@@ -149,17 +160,19 @@ def _there(
         failures = cluster.Cluster(configs, waiting, options, report).work(jobs, stop)
     deadline = time.monotonic() + ARRIVAL
     for index in set(waiting) - failures.keys():
-        if not _arrived(place := store.folder(out, configs[index]), configs[index], deadline):
+        place, method = store.folder(out, configs[index]), configs[index].method
+        result = _arrived(place, configs[index], deadline)
+        if result is None:
             failures[index] = f"no result came to {place}; do all nodes of the cluster share this folder?"
+        elif result.protocol.get("code", "") != code_digest(method):
+            failures[index] = f"{place} was made by another {method.partition(':')[0]} than is here: give all nodes one"
     return [failures[index] for index in sorted(failures)]
 
 
-def _arrived(place: Path, config: RunConfig, deadline: float) -> bool:
-    while store.load_result(place, config, quiet=True) is None:
-        if time.monotonic() > deadline:
-            return False
+def _arrived(place: Path, config: RunConfig, deadline: float) -> Result | None:
+    while (result := store.load_result(place, config, quiet=True)) is None and time.monotonic() < deadline:
         time.sleep(0.2)
-    return True
+    return result
 
 
 class Pool:

@@ -49,10 +49,12 @@ def load(path: Path | str) -> Learner:
     """The learner that `save` wrote, in the state it was in: the next step is the one it would have made."""
     tree: Any = load_tree(Path(path))
     try:
-        problem = Problem(**{**tree["problem"], "shape": tuple(tree["problem"]["shape"])})
+        problem = Problem(**tree["problem"])
         config = method_class(tree["method"]).Config.from_json(tree["config"])
         learner = build(tree["method"], problem, config, net=tree["net"], seed=tree["seed"])
         state = tree["learner"]
+    except UsageError:  # such as a method of one's own that is not here: it says what to do
+        raise
     except (KeyError, TypeError, ValueError) as error:
         raise BadCheckpoint(f"{path} holds no learner ({error}): give a file that onepass.save wrote") from error
     load_state(learner, state, Path(path))

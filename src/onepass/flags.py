@@ -19,6 +19,8 @@ from onepass.presets import PRESETS
 class Parser(argparse.ArgumentParser):
     """Misuse is an error like any other, with the nearest flag that exists."""
 
+    settings = False  # whether it has methods' settings among its flags
+
     def __init__(self, **options: Any) -> None:
         super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **options)
 
@@ -31,7 +33,7 @@ class Parser(argparse.ArgumentParser):
             known = [name for action in self._actions for name in action.option_strings]
             near = difflib.get_close_matches(flag.partition("=")[0], known, n=1, cutoff=0.7)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            if owners := having(flag):
+            if self.settings and (owners := having(flag)):
                 hint = f"; it is a setting of {', '.join(owners)}"
             self.error(f"unknown argument {flag!r}{hint}")
         return values
@@ -55,6 +57,7 @@ def truth(text: str) -> bool:
 
 def add_settings(parser: Parser, configs: dict[str, type[LearnerConfig]]) -> list[str]:
     """A flag for each setting of the named methods, and those that all replay methods share."""
+    parser.settings = True
     flags: dict[str, tuple[type[LearnerConfig], dataclasses.Field[Any]]] = {}
     known: list[type[LearnerConfig]] = [ReplayConfig, *configs.values()]
     for config in known:
@@ -71,9 +74,9 @@ def add_settings(parser: Parser, configs: dict[str, type[LearnerConfig]]) -> lis
         group.add_argument(
             "--" + name.replace("_", "-"),
             dest=name,
-            type=truth if kind is bool else plain(kind),
+            type=truth if plain(kind) is bool else plain(kind),
             choices=choices(kind) or None,
-            metavar=None if choices(kind) else "{true,false}" if kind is bool else plain(kind).__name__.upper(),
+            metavar=None if choices(kind) else "{true,false}" if plain(kind) is bool else plain(kind).__name__.upper(),
             help=(entry.metadata["help"] + default).replace("%", "%%"),
         )
     return list(flags)

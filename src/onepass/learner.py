@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import operator
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -27,6 +28,13 @@ CHUNK = 500  # images scored at once; fewer of those larger than 32x32, so that 
 SETTLE = 20  # steps within which classes that nobody announced are taken for one task
 
 
+def _count(value: Any) -> int:
+    number = operator.index(value)
+    if number < 1:
+        raise ValueError(number)
+    return number
+
+
 @dataclass(frozen=True)
 class Problem:
     """What is to be learned: how many classes (more may come: `grow`), the images' shape, the views that suit them."""
@@ -37,14 +45,21 @@ class Problem:
     n_tasks: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", tuple(self.shape))
-        if len(self.shape) != 3 or min(self.shape) < 1:
-            raise UsageError(f"shape={self.shape}: needed are (channels, height, width)")
+        try:
+            channels, height, width = (_count(side) for side in self.shape)
+        except (TypeError, ValueError):
+            raise UsageError(f"shape={self.shape!r}: needed are (channels, height, width)") from None
+        object.__setattr__(self, "shape", (channels, height, width))
         if self.views not in VIEWS:
             raise unknown("views", self.views, VIEWS, "allowed")
-        for name, value in (("n_classes", self.n_classes), ("n_tasks", self.n_tasks)):
-            if value is not None and (not isinstance(value, int) or value < 1):
-                raise UsageError(f"{name}={value!r}: must be a whole number of at least 1")
+        for name in ("n_classes", "n_tasks"):
+            value = getattr(self, name)
+            if name == "n_tasks" and value is None:
+                continue
+            try:
+                object.__setattr__(self, name, _count(value))
+            except (TypeError, ValueError):
+                raise UsageError(f"{name}={value!r}: must be a whole number of at least 1") from None
 
 
 class Learner(nn.Module):
@@ -194,7 +209,7 @@ class Learner(nn.Module):
 
     def both(self) -> list[AbstractContextManager[None]]:
         """The last weights in place, then the average in place if one is kept: for what changes weights by hand."""
-        return [nullcontext(), *([] if self.average is None else [self.average.in_place()])]
+        return [nullcontext()] if self.average is None else [self.average.in_place(False), self.average.in_place()]
 
     @property
     def device(self) -> torch.device:

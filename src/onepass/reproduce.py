@@ -33,7 +33,7 @@ NAMES = {
 }
 EXAMPLES = """
 examples:
-  onepass reproduce table3 --scale tiny                      digits, a minute, no download
+  onepass reproduce table3 --scale tiny                      digits, within a minute, no download
   onepass reproduce table1 --scale small --only cifar10 --memory 1000 --runs 3
   onepass reproduce table4 --scale small --stream cifar10    another stream in place of the paper's
   onepass reproduce figure5 --plan                           what there is to do, and how long it takes

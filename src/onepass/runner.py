@@ -56,6 +56,7 @@ class Run:
     def __init__(self, config: RunConfig, device: str = "cpu", data_dir: Path | str | None = None) -> None:
         _prepare(device)
         self.config = config
+        self.code = code_digest(config.method)
         self.device = device
         self.data: Dataset
         self.tasks: list[TaskData]
@@ -106,7 +107,7 @@ class Run:
             "scope": settings.scope,
             "seed": self.config.seed,
             "measured_on": "a tenth of the training images" if self.config.validate else "the test images",
-            **({"code": code} if (code := code_digest(self.config.method)) else {}),
+            **({"code": self.code} if self.code else {}),
         }
 
     def evaluations(self) -> list[dict[str, Any]]:
@@ -133,7 +134,7 @@ class Run:
             "batch": self.batch,
             "seconds": self.seconds,
             "data": self.data.digest,
-            "code": code_digest(self.config.method),
+            "code": self.code,
             "learner": self.learner.state_dict(),
         }
         save_tree(path, tree)
@@ -144,8 +145,8 @@ class Run:
             raise BadCheckpoint(f"{path} belongs to another run")
         if tree.get("data", self.data.digest) != self.data.digest:
             raise BadCheckpoint(f"{path} is of other data than are there now")
-        if tree.get("code", "") != code_digest(self.config.method):
-            raise BadCheckpoint(f"{path} was written before {self.config.method.partition(':')[0]} was changed")
+        if tree.get("code", "") != self.code:
+            raise BadCheckpoint(f"{path} is of another {self.config.method.partition(':')[0]} than is there now")
         torch.set_num_threads(tree["threads"])  # sums over another number of threads would end in other bits
         load_state(self.learner, tree["learner"], path)
         self.matrix, self.batch, self.seconds = tree["matrix"], tree["batch"], tree["seconds"]
@@ -241,11 +242,12 @@ def run(
         if log:
             raise UsageError(f"log={log!r}: curves lie in the run's folder; give out")
         return _train(Run(config, device, data_dir), None, checkpoint_seconds, progress)
-    place, digest = store.folder(Path(out), config), changeable(config, data_dir)
-    if (stored := store.load_result(place, config, digest=digest)) is not None:
+    place = store.folder(Path(out), config)
+    digest, code = changeable(config, data_dir), code_digest(config.method)
+    if (stored := store.load_result(place, config, False, digest, code)) is not None:
         return stored
     with store.claim(place, waiting=lambda: progress(0, 1)), contextlib.ExitStack() as stack:
-        stored = store.load_result(place, config, quiet=True, digest=digest)
+        stored = store.load_result(place, config, True, digest, code)
         if stored is not None:  # another process was quicker
             return stored
         state = _continued(place / CHECKPOINT, config, device, data_dir)

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from onepass.checkpoint import write_text
 from onepass.errors import RunError, UsageError
-from onepass.methods import METHODS, code_digest
+from onepass.methods import METHODS
 from onepass.results import Result, RunConfig
 
 DAMAGE = (OSError, ValueError, KeyError, TypeError, UsageError, RecursionError)
@@ -90,17 +90,19 @@ def save_result(path: Path, result: Result) -> None:
     write_text(path / "result.json", json.dumps(result.to_json(), indent=1) + "\n")
 
 
-def load_result(path: Path, config: RunConfig, quiet: bool = False, digest: str = "") -> Result | None:
+def load_result(
+    path: Path, config: RunConfig, quiet: bool = False, digest: str = "", code: str | None = None
+) -> Result | None:
     """The stored result, or None if there is none that can be trusted; a damaged one is named on stderr, and so is one
-    of other data than those with the `digest`, or of a method of one's own whose file has changed."""
+    of other data than those with the `digest`, or of a method of one's own whose file had another hash than `code`."""
     file = path / "result.json"
     try:
         result = _read(file)
         if result.config != config:
             raise ValueError("it belongs to another config")
         problem = "is of other data than are there now" if digest not in ("", result.data.get("sha256")) else ""
-        if code_digest(config.method) != result.protocol.get("code", ""):
-            problem = f"was made before {config.method.partition(':')[0]} was changed"
+        if code not in (None, result.protocol.get("code", "")):
+            problem = f"was made by another {config.method.partition(':')[0]} than is there now"
     except FileNotFoundError:
         return None
     except DAMAGE as error:

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image, ImageFile
 
 from data_helpers import Pixels, noise, save, some_classes
-from onepass.data import Source, Split, cache, folder, images
+from onepass.data import SUFFIXES, Source, Split, cache, folder, images
 from onepass.errors import UsageError
 
 
@@ -136,14 +136,14 @@ def test_the_middle_of_a_wide_image_is_kept(tmp_path: Path) -> None:
     assert (pixels[1, :, 3:7] == 255).all()
 
 
-@pytest.mark.parametrize("suffix", images.SUFFIXES)
+@pytest.mark.parametrize("suffix", SUFFIXES)
 def test_every_format_decodes(tmp_path: Path, suffix: str) -> None:
     grey = np.full((8, 8), 255, dtype=np.uint8)
     path = save(tmp_path / f"image{suffix}", grey)
     assert (images.decode(path, 8) >= 250).all()
 
 
-@pytest.mark.parametrize("suffix", images.SUFFIXES)
+@pytest.mark.parametrize("suffix", SUFFIXES)
 def test_the_size_is_in_the_header_of_every_format(
     tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -333,6 +333,16 @@ def test_a_new_image_or_class_makes_the_cache_stale(tmp_path: Path) -> None:
     assert cache.open_cache(tmp_path / "cache", found.files) is not None
     inside = root / "cat" / "deeper" / "more.png"
     inside.parent.mkdir()
+    hidden = root / "cat" / ".store"
+    hidden.mkdir()
+    cache.write_cache(tmp_path / "cache", found)
+    save(hidden / "away.png", noise(7))
+    (root / "cat" / "Thumbs.db").write_text("")
+    assert cache.open_cache(tmp_path / "cache", found.files) is not None, "what is no image does not count"
+    (root / "dog" / "linked.png").symlink_to(hidden / "away.png")
+    cache.write_cache(tmp_path / "cache", found)
+    os.utime(hidden / "away.png", ns=(0, 0))
+    assert cache.open_cache(tmp_path / "cache", found.files) is None, "a link's image has changed"
     for change in (lambda: save(inside, noise(9)), lambda: os.utime(inside, ns=(0, 0)), inside.unlink):
         cache.write_cache(tmp_path / "cache", found)
         assert cache.open_cache(tmp_path / "cache", found.files) is not None

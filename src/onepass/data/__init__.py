@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     Blocks = Iterator[tuple[NDArray[np.uint8], NDArray[np.int64]]]
 
+SUFFIXES = (".jpg", ".jpeg", ".jpe", ".png", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".pbm", ".pnm", ".tif", ".tiff")
+HIDDEN = (".", "__MACOSX")  # how names begin that are not looked at
+
 
 @dataclass(frozen=True)
 class Dataset:

@@ -20,8 +20,8 @@ from typing import IO, Any
 import numpy as np
 import torch
 
-from onepass.data import Dataset, Found, Source, Split
-from onepass.errors import RunError
+from onepass.data import HIDDEN, SUFFIXES, Dataset, Found, Source, Split
+from onepass.errors import RunError, UsageError
 
 FORMAT = "onepass-arrays-1"
 SMALL = 1 << 28  # bytes of images that may stay resident: giving pages back costs reading them again
@@ -48,15 +48,17 @@ def _age(facts: os.stat_result) -> list[int]:
 
 
 def _inside(folder: Path) -> list[Any]:
-    """How many files are in a folder and the folders in it, and a hash of their names, sizes and times."""
+    """How many images are in a folder and the folders in it, and a hash of their names, sizes and times."""
     found, folders = [], [str(folder)]
     for place in folders:  # which grows
         with os.scandir(place) as entries:
             for entry in entries:
+                if entry.name.startswith(HIDDEN):
+                    continue
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(entry.path)
-                else:
-                    found.append([entry.path, *_age(entry.stat(follow_symlinks=False))])
+                elif os.path.splitext(entry.name)[1].lower() in SUFFIXES:
+                    found.append([entry.path, *_age(entry.stat())])
     return [len(found), hashlib.sha256(json.dumps(sorted(found)).encode()).hexdigest()]
 
 
@@ -89,7 +91,10 @@ def _map(path: Path, size: int) -> torch.Tensor:
 def write_cache(folder: Path, found: Found, progress: Progress = lambda done, total: None) -> Dataset:
     """Read what was found and put its arrays into the folder."""
     progress(0, 0)
-    files = stamp(found.files)  # before reading: what changes meanwhile is noticed the next time
+    try:
+        files = stamp(found.files)  # before reading: what changes meanwhile is noticed the next time
+    except OSError as error:
+        raise UsageError(f"{error.filename} cannot be read: {error.strerror}") from error
     source = found.read()
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

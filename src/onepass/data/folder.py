@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from onepass.data import Found, Source, images
+from onepass.data import HIDDEN, SUFFIXES, Found, Source, images
 from onepass.errors import UsageError
 
 TEST_SHARE = 0.2
@@ -75,7 +75,7 @@ def _entries(path: Path) -> list[os.DirEntry[str]]:
     """What is in a folder and not hidden."""
     try:
         with os.scandir(path) as entries:
-            return [entry for entry in entries if not entry.name.startswith((".", "__MACOSX"))]
+            return [entry for entry in entries if not entry.name.startswith(HIDDEN)]
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
 
@@ -99,7 +99,7 @@ def list_images(folder: Path, root: Path) -> list[Path]:
         folders.extend(subfolders(inside).values())
         for entry in _entries(inside):
             path = Path(entry.path)
-            if path.suffix.lower() not in images.SUFFIXES or not entry.is_file():
+            if path.suffix.lower() not in SUFFIXES or not entry.is_file():
                 continue
             if entry.is_symlink() and not path.resolve().is_relative_to(root):
                 raise UsageError(f"{path} is a link that leads out of {root}, which is refused: copy the image there")

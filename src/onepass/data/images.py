@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from onepass.data import Blocks
 
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "PPM", "TIFF")
-SUFFIXES = (".jpg", ".jpeg", ".jpe", ".png", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".pbm", ".pnm", ".tif", ".tiff")
 SEED = 0  # of every test share that is chosen here
 _BLOCK_BYTES = 4 << 20
 _MAX_THREADS = 8

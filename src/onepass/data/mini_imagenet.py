@@ -97,9 +97,7 @@ def _find_folders(place: Path, image_size: int) -> Found | str:
     places = [path for part in parts or [root] for path in folder.subfolders(part).values()]
     if len(places) < 2:
         return ""
-    return Found(
-        "class folders", tuple(dict.fromkeys((root, *parts, *places))), partial(_read_folders, root, places, image_size)
-    )
+    return Found("class folders", tuple(places), partial(_read_folders, root, places, image_size))
 
 
 def _read_folders(root: Path, places: Sequence[Path], image_size: int) -> Source:

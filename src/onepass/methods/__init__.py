@@ -233,7 +233,12 @@ def import_learner(path: str) -> type[Learner]:
 
 def code_digest(name: str) -> str:
     """A hash of the file that a method of your own is in, which may change under its name; empty for ours."""
-    if name in METHODS:
+    return "" if name in METHODS else _source_digest(import_learner(name))  # type: ignore[arg-type]  # has a hash
+
+
+@functools.cache  # of the class as it was imported, whatever happens to its file afterwards
+def _source_digest(cls: type[Learner]) -> str:
+    try:
+        return hashlib.sha256(Path(inspect.getsourcefile(cls) or "").read_bytes()).hexdigest()
+    except (OSError, TypeError):  # typed in a notebook or an interpreter
         return ""
-    source = inspect.getsourcefile(import_learner(name))
-    return hashlib.sha256(Path(source).read_bytes()).hexdigest() if source and Path(source).exists() else ""

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from onepass.batch import Batch, Task
 from onepass.config import ReplayConfig, option
@@ -79,8 +79,8 @@ class ERFSL(Learner):
     def space(self, name: Space) -> Tensor:
         return self.spaces[("task", "used", "first", "all").index(name)]
 
-    def logits(self, features: Tensor, space: Space) -> Tensor:
-        return F.linear(features * self.space(space), self.net.head.weight)
+    def logits(self, features: Tensor, space: Space, head: nn.Linear | None = None) -> Tensor:
+        return F.linear(features * self.space(space), (head or self.net.head).weight)
 
     def terms(self, batch: Batch, replay: Batch) -> list[tuple[Batch, Space, float]]:
         """What is learned, in which space, with which weight."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onepass.average import Average
@@ -47,4 +46,4 @@ class ERFSLPlus(ERFSL):
     def scorer(self) -> Callable[[Tensor], Tensor]:
         net = self.mean.copies[0]
         assert isinstance(net, Net)
-        return lambda x: F.linear(net.features(x) * self.space(self.config.test_in), net.head.weight)
+        return lambda x: self.logits(net.features(x), self.config.test_in, net.head)
