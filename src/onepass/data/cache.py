@@ -40,26 +40,31 @@ class Mapped(Dataset):
 
 def stamp(files: tuple[Path, ...]) -> list[list[Any]]:
     """Which files, how large and how old: enough to notice that they changed. For a folder, of all that is in it."""
-    return [[str(path), *(_inside(path) if path.is_dir() else _age(path.stat()))] for path in files]
+    return [[str(path), *(_inside(path) if path.is_dir() else _age(path))] for path in files]
 
 
-def _age(facts: os.stat_result) -> list[int]:
+def _age(file: Path) -> list[int]:
+    facts = file.stat()
     return [facts.st_size, facts.st_mtime_ns]
 
 
 def _inside(folder: Path) -> list[Any]:
     """How many images are in a folder and the folders in it, and a hash of their names, sizes and times."""
-    found, folders = [], [str(folder)]
+    count, folders, digest = 0, [str(folder)], hashlib.sha256()
     for place in folders:  # which grows
+        found = []
         with os.scandir(place) as entries:
             for entry in entries:
                 if entry.name.startswith(HIDDEN):
                     continue
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(entry.path)
-                elif os.path.splitext(entry.name)[1].lower() in SUFFIXES:
-                    found.append([entry.path, *_age(entry.stat())])
-    return [len(found), hashlib.sha256(json.dumps(sorted(found)).encode()).hexdigest()]
+                elif entry.name.lower().endswith(SUFFIXES):
+                    facts = entry.stat()
+                    found.append(f"{entry.name} {facts.st_size} {facts.st_mtime_ns}")
+        count += len(found)
+        digest.update("\n".join([place, *sorted(found)]).encode(errors="surrogateescape"))
+    return [count, digest.hexdigest()]
 
 
 def open_cache(folder: Path, files: tuple[Path, ...] | None = None) -> Dataset | None:
