@@ -94,11 +94,11 @@ def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two_methods: list[Resu
 def test_printed_and_measured_stand_side_by_side(docs: ModuleType) -> None:
     lines = docs.reproduction("runs").splitlines()
     assert lines[2] == (
-        "| FINE-TUNE | 16.6 ± 1.4 | 2 | 45.0 ± 63.5 | 2 | 2 | 70.0 ± 127.1 | "
+        "| FINE-TUNE | 16.6 ± 1.4 | 2 | 45.0 ± 63.5 | 2 | -20.0 ± n/a (1) | 2 | 70.0 ± 127.1 | "
         "`onepass run finetune --stream cifar10 --net slim-resnet18 --fraction 0.2` |"
     )
     assert lines[3].startswith(
-        "| ER | 43.2 ± 5.6 | 1 | 60.0 ± n/a | 1 | 1 | 40.0 ± n/a | `onepass run er --stream cifar10"
+        "| ER | 43.2 ± 5.6 | 1 | 60.0 ± n/a | 1 | - | 1 | 40.0 ± n/a | `onepass run er --stream cifar10"
     )
     assert "--memory 1000 --fraction 0.2`" in lines[3]
 
