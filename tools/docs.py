@@ -218,7 +218,7 @@ def tries(folder: str) -> str:
         [measures] = report.summary(group).values()
         defaults = type(group[0].config.learner_config)().to_json()
         changed = [
-            f"--{name} {value:g}" if isinstance(value, float) else f"--{name} {value}"
+            f"--{name.replace('_', '-')} {f'{value:g}' if isinstance(value, float) else value}"
             for name, value in group[0].config.learner_config.to_json().items()
             if value != defaults[name] and name != "memory"
         ]
