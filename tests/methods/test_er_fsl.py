@@ -242,7 +242,7 @@ def test_a_subspace_larger_than_the_features_is_an_error() -> None:
 
 
 def test_an_unknown_number_of_tasks_needs_a_size() -> None:
-    with pytest.raises(UsageError, match="number of tasks, which is unknown: give a size"):
+    with pytest.raises(UsageError, match="number of tasks, which is unknown: give subspace, or n_tasks"):
         fsl(n_tasks=None)
 
 

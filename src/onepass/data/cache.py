@@ -60,7 +60,10 @@ def _inside(folder: Path) -> list[Any]:
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(entry.path)
                 elif entry.name.lower().endswith(SUFFIXES):
-                    facts = entry.stat()
+                    try:
+                        facts = entry.stat()
+                    except FileNotFoundError:  # a link that leads nowhere is no image
+                        continue
                     found.append(f"{entry.name} {facts.st_size} {facts.st_mtime_ns}")
         count += len(found)
         digest.update("\n".join([place, *sorted(found)]).encode(errors="surrogateescape"))
