@@ -20,7 +20,7 @@ unit: .venv/ready-test
 	$(BIN)/pytest -n 2 --dist worksteal -m 'not system'
 
 system: .venv/ready-test
-	$(BIN)/pytest -n 2 --dist worksteal -m system
+	$(BIN)/pytest -n 2 --dist loadgroup -m system
 
 bench: .venv/ready
 	$(BIN)/python benchmarks/step.py
