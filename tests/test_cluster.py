@@ -30,7 +30,7 @@ from onepass.methods.er import ER
 from onepass.results import RunConfig
 from onepass.runner import CHECKPOINT, run
 
-pytestmark = pytest.mark.xdist_group("cluster")  # two clusters at once would take each other's ports
+pytestmark = pytest.mark.xdist_group("cluster")  # two clusters at once may want the same ports
 
 DIARY = "ONEPASS_TEST_DIARY"  # set on the nodes only: a folder
 NODE = "ONEPASS_TEST_NODE"

@@ -244,7 +244,7 @@ def _gains(column: Mapping[str, Seeds], name: str, base: str) -> list[float]:
 
 
 def verdict(gains: Sequence[Sequence[float]], runs: int) -> str:
-    """The rule, fixed before the runs: better in the mean on every stream, and in all pairs but one at most.
+    """The rule: better in the mean on every stream, and in all pairs but one at most.
 
     A change that fails on what is there cannot be kept: what is left need not be run.
     """
