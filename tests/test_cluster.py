@@ -23,6 +23,7 @@ from torch import Tensor
 
 from onepass import cluster, executors, store
 from onepass.batch import Batch
+from onepass.cli import main
 from onepass.cluster import train
 from onepass.errors import RunError, UsageError
 from onepass.executors import run_many
@@ -293,6 +294,20 @@ def test_nodes_are_given_absolute_folders_and_the_number_of_threads(
     assert options["threads"] == threads
     assert options["out"] == str(tmp_path / "runs")
     assert options["data_dir"] == str(tmp_path / "images")
+
+
+@pytest.mark.parametrize("on", ["ray", "ray://10.0.0.7:10001", "10.0.0.7:10001"])
+@pytest.mark.parametrize("command", [["compare", "finetune", "--batch", "50"], ["reproduce", "table3", "--only", "1"]])
+def test_commands_hand_their_runs_to_the_cluster_that_was_named(
+    no_cluster: list[Any], command: list[str], on: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joined: list[str] = []
+    monkeypatch.setattr(cluster, "joined", lambda where: contextlib.nullcontext(joined.append(where)))
+    scale = ["--scale", "tiny"] if command[0] == "reproduce" else []
+    words = [*command, *scale, "--runs", "1", "--out", str(tmp_path), "--on", on, "--jobs", "2"]
+    assert main(words) == 1, "no result comes from a cluster that does nothing"
+    assert joined == [on]
+    assert [limit for limit, _ in no_cluster] == [2]
 
 
 def test_a_node_that_does_not_share_the_folder_says_so(tmp_path: Path) -> None:

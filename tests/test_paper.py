@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from onepass.paper import printed
 
 TABLE = printed()["table1"]["rows"]
@@ -43,6 +45,62 @@ def test_single_cells_by_hand() -> None:
     assert TABLE["ocm"]["cifar10"]["100"] == [48.5, 2.2]
     assert TABLE["iid++"]["mini-imagenet"]["any"] == [21.2, 1.8]
     assert TABLE["er-wa"]["mini-imagenet"]["500"] == [11.2, 1.6]
+
+
+# Sums over the paper's own text, in tenths: of a row's means and of its intervals, taken by a script from its LaTeX.
+ROWS = {
+    "iid": (869, 43),
+    "iid++": (1143, 69),
+    "finetune": (264, 23),
+    "er": (2705, 259),
+    "gss": (2672, 208),
+    "mir": (2889, 257),
+    "er-wa": (2859, 271),
+    "derpp": (2856, 262),
+    "gmed": (3001, 303),
+    "aser": (2680, 223),
+    "ss-il": (3467, 204),
+    "scr": (3066, 137),
+    "er-dvc": (2723, 294),
+    "er-ace": (3305, 205),
+    "ocm": (3566, 176),
+    "obc": (3362, 191),
+    "pcr": (3872, 235),
+    "er-lode": (3501, 178),
+    "er-cba": (3120, 184),
+    "er-fsl": (4199, 144),
+}
+COLUMNS = [6456, 7343, 7918, 8394, 2747, 3246, 3534, 3734, 2150, 2463, 2839, 3019]  # of the rows with a memory
+
+
+def tenths(values: Iterable[float]) -> int:
+    return round(10 * sum(values))
+
+
+def test_rows_and_columns_of_table_1_sum_to_those_of_the_papers_text() -> None:
+    pairs = {name: [pair for cells in row.values() for pair in cells.values()] for name, row in TABLE.items()}
+    assert {name: tuple(map(tenths, zip(*row, strict=True))) for name, row in pairs.items()} == ROWS
+    with_memory = [row for row in pairs.values() if len(row) == 12]
+    assert [tenths(row[place][0] for row in with_memory) for place in range(12)] == COLUMNS
+
+
+def test_the_small_tables_are_those_of_the_papers_text() -> None:
+    table2 = {method: [*streams.values()] for method, streams in printed()["table2"]["rows"].items()}
+    assert table2 == {
+        "er-cba": [{"200": [44.31, 27.55], "500": [49.63, 19.99]}, {"2000": [26.90, 9.41], "5000": [29.09, 8.05]}],
+        "er-fsl": [{"200": [51.41, 15.51], "500": [58.43, 12.98]}, {"2000": [28.58, 9.7], "5000": [30.14, 8.25]}],
+    }
+    assert [*zip(*printed()["table3"]["columns"].values(), strict=True)] == [
+        (26.6, 17.5, 12.6, 7.2, 24.7, 17.8, 24.7),
+        (33.8, 10.5, 38.2, 71.6, 28.4, 18.6, 29.5),
+        (25.7, 18.2, 9.7, 0.0, 24.2, 17.8, 24.2),
+    ]
+    sizes = printed()["table4"]["columns"]
+    assert [*sizes] == ["10", "20", "30", "40", "50", "51", "100", "200", "300", "400"]
+    assert [*sizes.values()] == [25.3, 26.1, 26.9, 27.0, 26.9, 26.6, 27.6, 27.0, 25.9, 24.8]
+    costs = printed()["table5"]
+    assert costs["computation"] == {"er": 1, "er-ace": 1, "obc": 1.5, "ocm": 16, "pcr": 1, "er-fsl": 1}
+    assert costs["memory"] == {"er": 1, "er-ace": 1, "obc": "> 1", "ocm": 2, "pcr": 1, "er-fsl": 1}
 
 
 def test_all_classes_of_the_ablation_are_the_mean_of_nine_old_tasks_and_a_new_one() -> None:

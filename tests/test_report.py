@@ -322,6 +322,10 @@ def test_other_versions_and_devices_are_named_not_refused(two_methods: list[Resu
     assert report.overview(results).notes[-1] == "runs from torch 2.4.1 and 2.13.0"
     results[2] = replace(results[2], host={"torch": "2.13.0", "device": "cuda"})
     assert report.comparison(results, "er").notes[1:] == ["runs from torch 2.4.1 and 2.13.0", "runs on cpu and cuda"]
+    threads = [replace(run, host={"threads": count}) for run, count in zip(two_methods, (1, 2, 2), strict=True)]
+    assert report.overview(threads).notes[-1] == "runs on 1 and 2 threads"
+    said = [replace(run, protocol={"features": 8} if place else {}) for place, run in enumerate(two_methods)]
+    assert report.overview(said).notes[-1].startswith("1 of 3 runs are of a version that stored settings")
 
 
 @pytest.fixture

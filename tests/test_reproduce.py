@@ -16,8 +16,10 @@ from helpers import labelled, make, pixel_net, state_of
 from onepass import store
 from onepass.batch import Task
 from onepass.cli import main
+from onepass.data.catalog import load
 from onepass.errors import RunError, UsageError
-from onepass.paper import figures
+from onepass.methods import METHODS
+from onepass.paper import estimate, figures
 from onepass.paper.analysis import Analysis
 from onepass.paper.experiments import EXPERIMENTS, experiment
 from onepass.paper.scales import Cut
@@ -72,8 +74,12 @@ def test_misuse_says_what_there_is() -> None:
     for cut in (Cut(methods=("er",)), Cut(memory=(500,))):
         with pytest.raises(UsageError, match="does not cut table4"):
             experiment("table4", cut)
-    with pytest.raises(UsageError, match="nothing is left"):
-        experiment("table2", Cut(methods=("er",)))
+    with pytest.raises(UsageError, match=r"^--methods er: table2 has er-cba, er-fsl$"):
+        experiment("table2", Cut(methods=("er-fsl", "er")))
+    with pytest.raises(UsageError, match=r"^--methods er-fsl\+: figure5 has .*er-fsl$"):
+        experiment("figure5", Cut(methods=("er", "er-fsl+")))
+    with pytest.raises(UsageError, match=r"^--memory 300: table1 has 100, 200, 500, 1000$"):
+        experiment("table1", Cut(stream="cifar10", memory=(1000, 300)))
 
 
 def test_ablations_change_what_their_columns_say() -> None:
@@ -190,8 +196,8 @@ def test_figures_stand_beside_printed_ones_and_what_was_not_run_says_so() -> Non
     shown = table(whole, found)
     assert shown.heads == ["", "cifar10, 100", "cifar10, 1000"]
     assert [[cell.text for cell in row] for row in shown.rows] == [
-        ["ER", "50.0 ± 0.0 (35.5)", "not run (43.2)"],
-        ["ER-FSL", "not run (46.9)", "not run (61.5)"],
+        ["ER", "50.0 ± 0.0 (35.5 ± 2.0)", "not run (43.2 ± 5.6)"],
+        ["ER-FSL", "not run (46.9 ± 2.7)", "not run (61.5 ± 2.1)"],
     ]
     assert shown.rows[0][1].numbers == {"mean": 50, "±": 0, "n": 2, "printed": 35.5, "printed ±": 2.0}
 
@@ -227,6 +233,7 @@ def test_readings_of_table_2_do_not_compete_and_less_forgetting_is_better() -> N
         "ER-FSL, lr 0.03: final accuracy",
         "ER-FSL, lr 0.03: forgetting",
     ]
+    assert shown.rows[0][1].text == "30.0 ± 0.0 (44.31)", "two decimals, as the paper prints here"
 
 
 def test_verdicts_follow_the_paired_differences() -> None:
@@ -244,12 +251,48 @@ def test_verdicts_follow_the_paired_differences() -> None:
     assert words["without L_c accuracy falls"] == ("+19.7 ± 1.43", "held")
     assert words["without L_b accuracy falls"] == ("-5 ± 2.48", "not held")
     assert words["one subspace for all tasks is worse"][1] == "held in the mean, not beyond chance"
-    assert words["without gamma accuracy falls"] == ("-", "not tested at this scale")
+    assert words["without gamma accuracy falls"] == ("-", "left out")
     unfinished = verdicts(
         whole, {config: one for config, one in found.items() if config.learner_config.to_json()["new_weight"] is None}
     )
     assert unfinished is not None
     assert {row[4].text for row in unfinished.rows if row[0].text == "without L_c accuracy falls"} == {"not run"}
+
+
+def words_of(name: str, cut: Cut, levels: dict[str, float]) -> dict[str, str]:
+    """The verdict on each claim where each cell has one accuracy in all its runs but for the seed's share."""
+    whole = experiment(name, cut)
+    found = {
+        config: result(config, [[1.0], [0.01 * config.seed * level + level] * 2])
+        for cell in whole.cells
+        for tag, level in levels.items()
+        if tag in cell.tags
+        for config in cell.runs
+    }
+    shown = verdicts(whole, found)
+    assert shown is not None
+    return {row[0].text: row[4].text for row in shown.rows}
+
+
+def test_one_run_tests_no_claim() -> None:
+    words = words_of("figure6", Cut(runs=1), {"0.1": 0.5, "0.3": 0.6, "0.9": 0.7})
+    assert words["a suitable gamma is better: 0.3 than 0.1"] == "as claimed in one run; no test"
+    assert words["a suitable gamma is better: 0.3 than 0.9"] == "not as claimed in one run; no test"
+
+
+def test_a_size_that_was_cut_down_to_all_features_says_nothing_about_the_papers() -> None:
+    levels = {"51": 0.4, "100": 0.5, "200": 0.3, "400": 0.2}
+    words = words_of("table4", Cut("small", stream="cifar10", runs=3), levels)
+    assert words["beyond that accuracy tends to fall: four times d / T"] == "held"
+    assert words["beyond that accuracy tends to fall: eight times d / T"] == "not tested at this scale"
+    assert words["a larger subspace is better: d / T than a fifth of it"] == "not run"
+    assert words["that fall is not significant"] == "not tested: no run can show that there is none"
+    wide = words_of("table4", Cut(runs=3), levels)
+    assert wide["beyond that accuracy tends to fall: eight times d / T"] == "held"
+
+
+def test_panel_a_is_the_first_task_of_three_others() -> None:
+    assert [cell.tags[0] for cell in experiment("figure2", Cut(only=("a",))).cells] == ["b", "c", "d"]
 
 
 def test_claims_about_products_compare_their_means_over_dimensions() -> None:
@@ -283,8 +326,61 @@ def test_figure_4_draws_the_dimensions_as_the_learner_took_them(tmp_path: Path) 
     reused = pictures[1]
     assert [(row == 2).sum() for row in reused] == [39] * 5
     assert (reused[2:] > 0).all(), "from the first reuse on, all dimensions are replayed in"
+    written = [point["y"] for point in figures.points(drawn) if point["curve"] == "task 2"]
+    assert written[:100] == ["replayed in"] * 20 + ["learned and replayed in"] * 20 + ["not used yet"] * 60
     save(drawn, tmp_path / "figure4.svg")
     assert (tmp_path / "figure4.svg").read_text().startswith("<?xml")
+
+
+def test_figure_5_draws_the_mean_over_tasks_met_after_each_task() -> None:
+    whole = experiment("figure5", Cut(stream="cifar10", methods=("er", "er-fsl"), runs=2))
+    matrices = {"er": [[0.9], [0.5, 0.7]], "er-fsl": [[0.8], [0.6, 0.8]]}
+    drawn = figures.draw(whole, {config: result(config, matrices[config.method]) for config in whole.runs})
+    assert [(point["curve"], point["x"], point["y"]) for point in figures.points(drawn)] == [
+        ("ER", 1, 90),
+        ("ER", 2, 60),
+        ("ER-FSL", 1, 80),
+        ("ER-FSL", 2, 70),
+    ]
+
+
+def test_figure_6_draws_all_new_and_old_classes_by_gamma_and_the_printed_ones_at_three() -> None:
+    whole = experiment("figure6", Cut(runs=1, only=("0.3", "0.9")))
+    matrices = {0.3: [[0.9], [0.4, 0.6]], 0.9: [[0.9], [0.5, 0.2]]}
+    gammas = {config: config.learner_config.to_json()["gamma"] for config in whole.runs}
+    drawn = figures.draw(whole, {config: result(config, matrices[gamma]) for config, gamma in gammas.items()})
+    found: dict[str, list[tuple[float, float]]] = {}
+    for point in figures.points(drawn):
+        found.setdefault(point["curve"], []).append((point["x"], point["y"]))
+    assert found == {
+        "all classes": [(0.3, 50), (0.9, 35)],
+        "new classes": [(0.3, 60), (0.9, 20)],
+        "old classes": [(0.3, 40), (0.9, 50)],
+        "printed": [(0.3, 26.6), (0.3, 33.8), (0.3, 25.7)],
+    }
+
+
+def test_figure_2_draws_each_panel_from_its_own_runs() -> None:
+    whole = experiment("figure2", Cut(runs=1, only=("b", "c", "d", "e0.1", "f0.1")))
+    found = {}
+    for number, cell in enumerate(whole.cells):
+        facts = [{"old": [1.0, 2.0], "new": [-1.0, -2.0]}, {"old": [number + 0.1], "new": [number + 0.2]}]
+        matrix = [[0.9], [number / 10, 0.3]]
+        found[cell.runs[0]] = replace(result(cell.runs[0], matrix), facts=facts)
+    curves: dict[tuple[str, str], list[float]] = {}
+    for point in figures.points(figures.draw(whole, found)):
+        curves.setdefault((point["panel"][:3], point["curve"]), []).append(point["y"])
+    old, new = "first task's classes", "second task's classes"
+    assert curves == {
+        ("(a)", old): [1, 2],
+        ("(a)", new): [-1, -2],
+        **{(f"({panel})", old): [number + 0.1] for number, panel in enumerate("bcd")},
+        **{(f"({panel})", new): [number + 0.2] for number, panel in enumerate("bcd")},
+        ("(e)", "first task"): [90],
+        ("(e)", "second task"): [30],
+        ("(f)", "all classes"): [35],  # 40 and 30
+        ("(f)", "old classes"): [40],
+    }
 
 
 def test_the_plan_is_said_before_anything_is_trained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -305,6 +401,20 @@ def test_the_plan_is_said_before_anything_is_trained(tmp_path: Path, capsys: pyt
     assert {path.name for path in tmp_path.glob("*.csv")} == {
         f"table3-tiny{part}{claims}.csv" for part in ("", "-part") for claims in ("", "-claims")
     }
+
+
+def test_the_time_that_is_left_is_that_of_steps_and_of_evaluations() -> None:
+    er, gss, shuffled = (RunConfig(name, "digits", batch=10, fraction=0.5) for name in ("er", "gss", "iid"))
+    known = [replace(result(er, [[1.0]]), steps=200, seconds=100.0)]  # half a second a step
+    data = load("digits")
+    steps, images = len(data.y) / 20, len(data.y_test)
+    image = estimate.IMAGE * 0.5
+    assert estimate.seconds([er], known, None) == pytest.approx(0.5 * steps + image * images * 3)  # 1 to 5 fifths
+    assert estimate.seconds([shuffled], known, None) == pytest.approx(
+        METHODS["iid"].cost * 0.5 * steps + image * images
+    )
+    both = estimate.seconds([er, gss], known, None) - estimate.seconds([er], known, None)
+    assert both == pytest.approx(METHODS["gss"].cost * 0.5 * steps + image * images * 3)
 
 
 def test_what_is_stored_is_shown_without_the_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -340,10 +450,10 @@ def test_after_a_failed_run_the_others_are_shown(
 
 @pytest.mark.system
 def test_every_table_and_figure_is_made_offline_at_the_tiny_scale(tmp_path: Path) -> None:
-    cuts = {"table1": ["--memory", "1000"], "figure2": ["--only", "b", "c", "d", "e0.1", "e1", "f0.3", "f1"]}
+    cuts = {"table1": ["--memory", "1000"], "figure2": ["--only", "a", "e0.1", "e1", "f0.3", "f1"]}
     for name in NAMES:
         words = [sys.executable, "-m", "onepass", "reproduce", name, "--scale", "tiny", "--out", str(tmp_path)]
-        runs = [] if name == "table5" else ["--runs", "1"]
+        runs = [] if name in ("table5", "figure6") else ["--runs", "1"]  # figure 6 whole, with its two runs
         done = subprocess.run([*words, *runs, *cuts.get(name, [])], capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, done.stderr
         if name == "table5":
@@ -354,5 +464,9 @@ def test_every_table_and_figure_is_made_offline_at_the_tiny_scale(tmp_path: Path
         assert "not run" not in done.stdout
         for suffix in ("md", "tex", *(("png", "svg", "pdf") if name in figures.FIGURES else ())):
             assert (tmp_path / f"{stem}.{suffix}").stat().st_size > 100
+        if name in figures.FIGURES:
+            assert len((tmp_path / f"{stem}-points.csv").read_text().splitlines()) > 10
+        if name == "figure6":
+            assert "one run" not in done.stdout
     stored = [path.parent for path in tmp_path.rglob("result.json")]
     assert len(stored) == len({json.loads((path / "result.json").read_text())["fingerprint"] for path in stored}) + 2

@@ -190,7 +190,7 @@ DAMAGES: dict[str, Callable[[dict[str, Any]], str]] = {
     "endless brackets": lambda values: "[" * 100_000,
     "no fingerprint": without("fingerprint"),
     "no config": edited(config=None),
-    "an unknown setting": lambda values: json.dumps({**values, "config": {**values["config"], "colour": "red"}}),
+    "a seed that is no number": lambda values: json.dumps({**values, "config": {**values["config"], "seed": None}}),
     "no matrix": edited(accuracy_matrix=None),
     "an empty matrix": edited(accuracy_matrix=[]),
     "a row too few": lambda values: json.dumps({**values, "accuracy_matrix": values["accuracy_matrix"][:-1]}),
@@ -242,6 +242,37 @@ def test_a_damaged_result_that_is_asked_for_is_named_and_not_used(
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith(f"{file} is damaged (")
     assert line.endswith("it does not count")
+
+
+@pytest.mark.parametrize("config", [{"colour": "red"}, {"method": "not_here:Learner"}, {"method": "er-fsl-9"}])
+def test_a_result_of_what_is_not_known_here_is_left_out_and_not_called_damaged(
+    config: dict[str, str], copies: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = copies / "digits-er-76d6d36ae9" / "seed-2" / "result.json"
+    values = json.loads(file.read_text())
+    settings = values["config"]["settings"]
+    changed = {"settings": {**settings, **config}} if "colour" in config else config
+    file.write_text(json.dumps({**values, "config": {**values["config"], **changed}}))
+    assert len(store.load_all(copies)) == 14
+    assert f"{file} cannot be used here (" in capsys.readouterr().err
+
+
+def test_any_other_byte_in_a_result_is_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = store.folder(tmp_path, SHORT)
+    place.mkdir(parents=True)
+    store.save_result(place, undisturbed())
+    file = place / "result.json"
+    text = file.read_text()
+    assert store.load_all(tmp_path) == [undisturbed()]
+    file.write_bytes(text.replace("\n", "\r\n").encode())  # as git may hand it out on Windows
+    assert store.load_all(tmp_path) == [undisturbed()]
+    first, last = text.index('"accuracy_matrix"'), text.rindex("}")
+    digits = [place for place in range(first, last) if text[place].isdigit()][::20]
+    assert len(digits) > 10
+    for digit in digits:
+        file.write_text(text[:digit] + str((int(text[digit]) + 1) % 10) + text[digit + 1 :])
+        assert store.load_all(tmp_path) == []
+        assert f"{file} is damaged (its text does not give its hash)" in capsys.readouterr().err
 
 
 def test_a_result_in_another_runs_folder_does_not_count_twice(copies: Path, capsys: pytest.CaptureFixture[str]) -> None:

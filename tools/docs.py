@@ -17,9 +17,10 @@ from pathlib import Path
 
 import beyond
 import onepass
-from onepass import executors, report, tables
+from onepass import executors, pictures, report, tables
 from onepass.methods import METHODS
 from onepass.paper import experiments
+from onepass.paper import figures as figures_of_the_paper
 from onepass.paper import tables as paper_tables
 from onepass.paper.scales import Cut
 from onepass.results import Result
@@ -130,7 +131,7 @@ def reproduction(folder: str) -> str:
         cells += [report.cell(measures["forgetting"]), f"`{command(groups[method][0])}`"]
         rows.append("| " + " | ".join(cells) + " |")
     note = "Minus ER: paired over common seeds; IID and IID++ meet other streams. " + beyond.BOLD
-    return "\n".join([*rows, "", note])
+    return "\n\n".join(["\n".join(rows), note, *(f"{line[0].upper()}{line[1:]}." for line in report.hosts(runs))])
 
 
 def _ranks(values: dict[str, float]) -> dict[str, int]:
@@ -227,15 +228,26 @@ def tries(folder: str) -> str:
     return "\n".join(rows)
 
 
+def found_of(name: str, scale: str, stream: str, folder: str) -> tuple[experiments.Experiment, paper_tables.Found]:
+    whole = experiments.experiment(name, Cut(scale, stream=stream))
+    return whole, whole.found(executors.stored(whole.runs, ROOT / folder, None))
+
+
+def drawn(path: Path, argument: str) -> None:
+    """A figure of the paper with what is stored."""
+    whole, found = found_of(*argument.split(":"))
+    if found:
+        pictures.save(figures_of_the_paper.draw(whole, found), path)
+
+
 def experiment(argument: str) -> str:
     """NAME:SCALE:STREAM:FOLDER: a table of the paper with what is stored, and the verdicts on its claims."""
-    name, scale, stream, folder = argument.split(":")
-    whole = experiments.experiment(name, Cut(scale, stream=stream))
-    found = whole.found(executors.stored(whole.runs, ROOT / folder, None))
+    name, scale, stream, _ = argument.split(":")
+    whole, found = found_of(*argument.split(":"))
     if not found:
         return f"{whole.title}: not run yet."
     run = replace(whole, cells=[cell for cell in whole.cells if any(config in found for config in cell.runs)])
-    shown = [paper_tables.table(run, found), paper_tables.verdicts(run, found)]
+    shown = [paper_tables.table(run, found), paper_tables.verdicts(whole, found)]
     made = f"`onepass reproduce {name} --scale {scale} --stream {stream}`"
     return "\n".join([*(tables.markdown(part) for part in shown if part is not None), made])
 
@@ -297,6 +309,8 @@ KINDS: dict[str, Callable[[str], str]] = {
 
 PICTURES: dict[str, Callable[[Path], None]] = {
     "docs/average.png": lambda path: beyond.curves(rows_of_the_paper("results/cifar10-fifth"), path),
+    "docs/figure2.png": lambda path: drawn(path, "figure2:small:cifar10:results/small"),
+    "docs/figure6.png": lambda path: drawn(path, "figure6:small:cifar10:results/small"),
 }
 
 

@@ -123,7 +123,7 @@ def add_execution(parser: Parser) -> None:
     add_place(parser)
     add("--out", type=Path, default=Path("onepass-runs"), metavar="DIR", help="store of runs (default: %(default)s)")
     add("--jobs", type=natural, default=0, metavar="N", help="runs side by side (default: one for each core)")
-    add("--on", default="", metavar="ray|HOST:PORT", help="do the runs on a Ray cluster (default: on this machine)")
+    add("--on", default="", metavar="ray|[ray://]HOST:PORT", help="do the runs on a Ray cluster (default: here)")
     add("--log", default="", metavar="tensorboard", help="curves of every run for TensorBoard, in its folder")
 
 

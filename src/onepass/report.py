@@ -243,11 +243,16 @@ def _notes(results: Sequence[Result]) -> list[str]:
 
 
 def hosts(results: Sequence[Result]) -> list[str]:
+    """What differs between runs of one table though it is no part of their protocol."""
     notes = []
-    for name, what in (("torch", "runs from torch"), ("device", "runs on")):
+    by = {"torch": "from torch {}", "onepass": "from onepass {}", "device": "on {}", "threads": "on {} threads"}
+    for name, what in by.items():
         found = dict.fromkeys(str(result.host[name]) for result in results if name in result.host)
         if len(found) > 1:
-            notes.append(f"{what} {' and '.join(found)}")
+            notes.append("runs " + what.format(" and ".join(found)))
+    unsaid = sum(not result.protocol for result in results)
+    if 0 < unsaid < len(results):
+        notes.append(f"{unsaid} of {len(results)} runs are of a version that stored settings, not the whole protocol")
     return notes
 
 

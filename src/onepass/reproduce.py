@@ -120,23 +120,29 @@ def _time(left: Sequence[RunConfig], found: Found, values: Any) -> str:
         raise
     side = 1 if values.on else min(values.jobs or cores(), len(left))
     time = in_words(seconds(left, found.values(), values.data_dir) / side)
-    return f"about {time} and the evaluations, " + (f"{side} side by side" if not values.on else "on one core")
+    return f"about {time}, " + (f"{side} side by side" if not values.on else "on one core")
 
 
 def _show(wanted: Experiment, found: Found, values: Any) -> None:
     """The table, the paper's claims and the figure: on the terminal and as files."""
-    from onepass import pictures
+    from onepass import pictures, tables
+    from onepass.checkpoint import write_text
     from onepass.paper import figures
     from onepass.paper.tables import table, verdicts
 
     shown = [part for part in (table(wanted, found), verdicts(wanted, found)) if part is not None]
-    paths = _write(shown, values)
+    paths, document = _write(shown, values), _document(wanted, found, shown)
     if wanted.name in figures.FIGURES:
         figure = figures.draw(wanted, found)
         for suffix in ("png", "svg", "pdf"):
             paths.append(paths[0].with_suffix(f".{suffix}"))
             pictures.save(figure, paths[-1])
-    _publish(shown, paths, _document(wanted, found, shown), values)
+        points = figures.points(figure)
+        rows = [[tables.Cell(str(value)) for value in point.values()] for point in points]
+        paths.append(paths[0].with_name(f"{paths[0].stem}-points.csv"))
+        write_text(paths[-1], tables.csv_text(tables.Table("", [*figures.POINT], rows)))
+        document["points"] = points
+    _publish(shown, paths, document, values)
 
 
 def _write(shown: Sequence[Table], values: Any) -> list[Path]:

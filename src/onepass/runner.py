@@ -45,6 +45,8 @@ def host_facts(device: str) -> dict[str, Any]:
         "numpy": numpy.__version__,
         "python": platform.python_version(),
         "machine": platform.machine(),
+        "system": platform.platform(),
+        "cores": os.cpu_count(),
         "device": device,
         "threads": torch.get_num_threads(),
     }

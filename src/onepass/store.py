@@ -22,6 +22,7 @@ from onepass.methods import METHODS
 from onepass.results import Result, RunConfig
 
 DAMAGE = (OSError, ValueError, KeyError, TypeError, UsageError, RecursionError)
+UNSIGNED = "0" * 64
 LATER = ("anytime", "prequential")  # unset, they leave the keys of older versions as they were
 
 
@@ -87,7 +88,13 @@ def save_evaluations(path: Path, lines: list[dict[str, Any]]) -> None:
 
 
 def save_result(path: Path, result: Result) -> None:
-    write_text(path / "result.json", json.dumps(result.to_json(), indent=1) + "\n")
+    """With a hash of the file's own text, in which zeros stand for the hash."""
+    text = json.dumps({"sha256": UNSIGNED, **result.to_json()}, indent=1) + "\n"
+    write_text(path / "result.json", text.replace(UNSIGNED, _hash(text), 1))
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def load_result(
@@ -106,7 +113,7 @@ def load_result(
     except FileNotFoundError:
         return None
     except DAMAGE as error:
-        problem = f"is damaged ({error})"
+        problem = _said(error)
     if problem and not quiet:
         print(f"{file} {problem}; it does not count", file=sys.stderr)
     return None if problem else result
@@ -122,13 +129,21 @@ def load_all(out: Path) -> list[Result]:
                 raise ValueError("it belongs to another config")
             results.append(result)
         except DAMAGE as error:
-            print(f"{file} is damaged ({error}); it is left out", file=sys.stderr)
+            print(f"{file} {_said(error)}; it is left out", file=sys.stderr)
     order = {name: place for place, name in enumerate(METHODS)}
     return sorted(results, key=lambda r: (order.get(r.config.method, len(order)), key(r.config), r.config.seed))
 
 
+def _said(error: Exception) -> str:
+    """A method or setting that is not known here is no damage."""
+    return f"cannot be used here ({error})" if isinstance(error, UsageError) else f"is damaged ({error})"
+
+
 def _read(file: Path) -> Result:
-    values: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    text = file.read_text(encoding="utf-8")
+    values: dict[str, Any] = json.loads(text)
+    if "sha256" in values and _hash(text.replace(values["sha256"], UNSIGNED, 1)) != values["sha256"]:  # not in old ones
+        raise ValueError("its text does not give its hash")
     result = Result.from_json(values)
     for matrix in filter(None, (result.accuracy_matrix, result.accuracy_matrix_average)):
         if [len(row) for row in matrix] != list(range(1, len(matrix) + 1)):

@@ -14,28 +14,35 @@ from onepass.methods import METHODS
 from onepass.results import Result, RunConfig
 from onepass.stream import VALIDATION
 
+IMAGE = 0.017  # predicting one, as a share of ER's step (docs/decisions.md)
+
 
 def seconds(runs: Sequence[RunConfig], known: Iterable[Result], data_dir: Path | None) -> float:
-    """The sum over runs of steps times a step's seconds; evaluations are left out."""
+    """The sum over runs of steps times a step's seconds, and of images times an image's in evaluations after tasks."""
     measured: dict[tuple[str, str, str], float] = {}
     for result in known:
         config = result.config
         measured[config.stream, config.net, config.method] = result.seconds / max(1, result.steps)
     total = 0.0
-    sizes: dict[tuple[str, int], int] = {}
+    sizes: dict[tuple[str, int], tuple[int, int]] = {}
     for config in runs:
         place = (config.stream, config.net, config.method)
+        cost = METHODS[config.method].cost if config.method in METHODS else 1.0
         if place not in measured:
             er = (config.stream, config.net, "er")
             if er not in measured:
                 measured[er] = _tried(config, data_dir)
-            cost = METHODS[config.method].cost if config.method in METHODS else 1.0
             measured[place] = cost * measured[er]
         kind = (config.stream, config.image_size)
         if kind not in sizes:
-            sizes[kind] = len(load(config.stream, root=data_dir, image_size=config.image_size).y)
-        steps = sizes[kind] * (1 - VALIDATION * config.validate) * config.fraction / config.batch
-        total += steps * measured[place]
+            data = load(config.stream, root=data_dir, image_size=config.image_size)
+            sizes[kind] = len(data.y), len(data.y_test)
+        images, tested = sizes[kind]
+        held = VALIDATION * images if config.validate else 0
+        steps = (images - held) * config.fraction / config.batch
+        stages = 1 if config.scenario in ("iid", "iid++") else config.tasks
+        predicted = (held or tested) * (stages + 1) / 2  # after each task, those of all tasks so far
+        total += (steps + predicted * IMAGE / cost) * measured[place]
     return total
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from onepass import metrics
 from onepass.metrics import summarise
 from onepass.paper.experiments import Cell, Experiment
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RED, BLUE = "#c0392b", "#2166ac"
+POINT = ("panel", "curve", "x", "y")
+USES = ["not used yet", "replayed in", "learned and replayed in"]
 
 
 def draw(experiment: Experiment, found: Found) -> Figure:
@@ -25,6 +29,21 @@ def draw(experiment: Experiment, found: Found) -> Figure:
     FIGURES[experiment.name](figure, experiment, found)
     figure.suptitle(f"{experiment.title}\n{experiment.note}", fontsize="small", x=0.01, ha="left")
     return figure
+
+
+def points(figure: Figure) -> list[dict[str, Any]]:
+    """Everything that was drawn."""
+    rows: list[tuple[Any, ...]] = []
+    for axes in figure.axes:
+        panel = axes.get_title(loc="left")
+        for line in axes.lines:
+            label = str(line.get_label())
+            curve = "printed" if label.startswith("_") else label
+            rows += [(panel, curve, x, float(f"{y:.6g}")) for x, y in np.asarray(line.get_xydata()).tolist()]
+        for image in axes.images:
+            for task, dimensions in enumerate(np.asarray(image.get_array()).tolist(), start=1):
+                rows += [(panel, f"task {task}", place, USES[use]) for place, use in enumerate(dimensions)]
+    return [dict(zip(POINT, row, strict=True)) for row in rows]
 
 
 def _plain(axes: Axes, title: str, **labels: Any) -> None:
@@ -73,7 +92,8 @@ def _figure2(figure: Figure, experiment: Experiment, found: Found) -> None:
         "d": "(d) after task 2, ER with new samples in the first 0.3",
     }
     for axes, panel in zip(grid, "abcd", strict=False):
-        runs = [run for cell in cells["c" if panel == "a" else panel] for run in cell.runs if run in found][:1]
+        shown = [*cells["b"], *cells["c"], *cells["d"]] if panel == "a" else cells[panel]  # one task 1 for all three
+        runs = [run for cell in shown for run in cell.runs if run in found][:1]
         _plain(axes, titles[panel], xlabel="dimension", ylabel="$w_{ci} z_i$, mean")
         for run in runs:
             facts, row = found[run].facts[panel != "a"], found[run].accuracy_matrix[-1]
@@ -111,8 +131,7 @@ def _figure4(figure: Figure, experiment: Experiment, found: Found) -> None:
         axes.set(ylabel="task", xlabel="feature dimension")
         axes.set_yticks(range(len(picture)), [str(task + 1) for task in range(len(picture))])
         axes.set_title(cell.column, fontsize="small", loc="left")
-    names = ["not used yet", "replayed in", "learned and replayed in"]
-    patches = [Patch(color=colour, label=name) for colour, name in zip(colours, names, strict=True)]
+    patches = [Patch(color=colour, label=name) for colour, name in zip(colours, USES, strict=True)]
     figure.legend(handles=patches, loc="outside lower center", ncols=3, frameon=False, fontsize="small")
 
 

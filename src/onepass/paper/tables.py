@@ -10,7 +10,7 @@ from onepass import report, statistics, tables
 from onepass.methods import METHODS
 from onepass.metrics import Summary, summarise
 from onepass.paper import printed
-from onepass.paper.claims import CLAIMS, Claim
+from onepass.paper.claims import CLAIMS, Claim, Untested
 from onepass.paper.experiments import Cell, Experiment, Measure, Printed
 from onepass.results import Result, RunConfig
 from onepass.tables import Table
@@ -89,7 +89,7 @@ def _best(cells: Sequence[Cell], values: Mapping[Place, Mapping[int, float]], si
 
 
 def _figure(values: Mapping[int, float], paper: Printed | None, planned: int) -> tables.Cell:
-    theirs = "" if paper is None else f" ({paper[0]:.1f})"
+    theirs = "" if paper is None else f" ({_as_printed(*paper)})"
     behind = {"printed": None if paper is None else paper[0]}
     behind |= {"printed ±": paper[1]} if paper is not None and paper[1] is not None else {}
     if not values:
@@ -97,6 +97,12 @@ def _figure(values: Mapping[int, float], paper: Printed | None, planned: int) ->
     found = summarise(list(values.values()))
     few = "" if found.n == planned else f", n = {found.n}"
     return tables.Cell(f"{per_cent(found)}{few}{theirs}", numbers=tables.numbers(found) | behind)
+
+
+def _as_printed(mean: float, interval: float | None) -> str:
+    """With the paper's decimals: two in its table 2, one elsewhere."""
+    shown = f"{mean:.1f}" if round(mean, 1) == mean else f"{mean:.2f}"
+    return shown if interval is None else f"{shown} ± {interval:.1f}"
 
 
 def per_cent(value: Summary) -> str:
@@ -111,17 +117,19 @@ def verdicts(experiment: Experiment, found: Found) -> Table | None:
         return None
     rows = [[tables.Cell(text) for text in _verdict(claim, experiment, found)] for claim in claims]
     held = "held: the paired difference over seeds has the claimed sign and its 95 % interval excludes 0"
-    note = f"{held} (not adjusted for the number of claims)"
-    heads = ["claim", "difference, points", "n", "the paper's", "verdict"]
+    note = f"difference: in points, of inner products as they are; {held} (not adjusted for the number of claims)"
+    heads = ["claim", "difference", "n", "the paper's", "verdict"]
     return Table(f"{experiment.title}: the paper's claims", heads, rows, [experiment.note, note])
 
 
-def _verdict(claim: Claim, experiment: Experiment, found: Found) -> Sequence[str]:
-    sides, missing = [], False
+def _verdict(claim: Claim | Untested, experiment: Experiment, found: Found) -> Sequence[str]:
+    if isinstance(claim, Untested):
+        return claim.text, "-", "0", "-", f"not tested: {claim.reason}"
+    sides, cells = [], []
     for tag, measure in (claim.higher, claim.lower):
         function = claim.measures.get(measure) or experiment.measures[measure]
         cell = next((cell for cell in experiment.cells if tag in cell.tags), None)
-        missing = missing or cell is None
+        cells.append(cell)
         sides.append((by_seed(cell, function, found), None if cell is None else cell.printed.get(measure)))
     (high, printed_high), (low, printed_low) = sides
     theirs = "-" if printed_high is None or printed_low is None else f"{printed_high[0] - printed_low[0]:+.1f}"
@@ -129,8 +137,10 @@ def _verdict(claim: Claim, experiment: Experiment, found: Found) -> Sequence[str
         first, second = (printed()[experiment.name][name] for name in claim.printed)
         theirs = f"{first - second:+.3g}"
     difference = statistics.against({"higher": high, "lower": low}, "lower")["higher"]
+    if any(cell is not None and cell.clipped for cell in cells):
+        return claim.text, "-", "0", theirs, "not tested at this scale"
     if difference.mean is None:
-        return claim.text, "-", "0", theirs, "not tested at this scale" if missing else "not run"
+        return claim.text, "-", "0", theirs, "left out" if None in cells else "not run"
     interval = "" if difference.interval is None else f" ± {claim.unit * difference.interval:.3g}"
     shown = f"{claim.unit * difference.mean:+.3g}{interval}"
     return claim.text, shown, str(difference.n), theirs, _word(difference)
@@ -138,6 +148,8 @@ def _verdict(claim: Claim, experiment: Experiment, found: Found) -> Sequence[str
 
 def _word(difference: statistics.Difference) -> str:
     assert difference.mean is not None
+    if difference.n == 1:
+        return f"{'as' if difference.mean > 0 else 'not as'} claimed in one run; no test"
     certain = difference.interval is not None and abs(difference.mean) > difference.interval
     if difference.mean > 0:
         return "held" if certain else "held in the mean, not beyond chance"
