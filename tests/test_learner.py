@@ -33,7 +33,7 @@ from onepass.batch import Batch, Task
 from onepass.config import LearnerConfig, ReplayConfig
 from onepass.errors import Diverged, UsageError
 from onepass.factory import build
-from onepass.learner import CHUNK, Learner, Problem
+from onepass.learner import Learner, Problem
 from onepass.memory import Memory
 from onepass.methods.er import ER
 from onepass.methods.er_fsl import ERFSL
@@ -85,13 +85,13 @@ def test_chunks_do_not_change_predictions() -> None:
     learner = make(FineTune, normed_net(8, 6))
     learner.begin_task(Task(0, tuple(range(6))))
     observe_all(learner, [some_batch(10, range(6), seed) for seed in range(3)])
-    images = some_images(CHUNK + 1, seed=5)
+    images = some_images(129, seed=5)
     learner.eval()
     with torch.no_grad():
         at_once = learner.net(images / 255).argmax(dim=1)
-    assert CHUNK + 1 == 501
+    assert learner.chunk == 64
     assert learner.predict(images).tolist() == at_once.tolist()
-    assert learner.predict(images[500:]).tolist() == at_once[500:].tolist()
+    assert learner.predict(images[128:]).tolist() == at_once[128:].tolist()
     assert len(set(at_once.tolist())) > 1
     assert learner.predict(images[:0]).tolist() == []
 
@@ -118,10 +118,10 @@ class Scores(FineTune):
 def test_images_are_scored_as_floats_in_order_and_never_more_than_a_chunk_at_once() -> None:
     learner = make(Scores, pixel_net(6))
     learner.begin_task(Task(0, tuple(range(6))))
-    images = torch.zeros(1203, *SHAPE, dtype=torch.uint8)
-    images[:, 0, 0, 0] = torch.arange(1203) % 6
-    assert learner.predict(images).tolist() == (torch.arange(1203) % 6).tolist()
-    assert [len(x) for x in learner.given] == [500, 500, 203]
+    images = torch.zeros(150, *SHAPE, dtype=torch.uint8)
+    images[:, 0, 0, 0] = torch.arange(150) % 6
+    assert learner.predict(images).tolist() == (torch.arange(150) % 6).tolist()
+    assert [len(x) for x in learner.given] == [64, 64, 22]
     assert {x.dtype for x in learner.given} == {torch.float32}
 
 

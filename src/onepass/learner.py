@@ -24,7 +24,9 @@ from onepass.net import Net
 from onepass.seeds import generator
 from onepass.views import VIEWS, decode
 
-CHUNK = 500  # images scored at once; fewer of those larger than 32x32, so that memory stays the same
+# Images scored at once, fewer of those larger than 32x32. On a CPU 64 stay in its caches: twice as fast as 500.
+CHUNKS = {"cpu": 64}
+CHUNK = 512
 SETTLE = 20  # steps within which classes that nobody announced are taken for one task
 
 
@@ -218,7 +220,8 @@ class Learner(nn.Module):
     @property
     def chunk(self) -> int:
         """Images to pass at once where no gradient is needed."""
-        return max(1, min(CHUNK, CHUNK * 32 * 32 // math.prod(self.problem.shape[1:])))
+        most = CHUNKS.get(self.device.type, CHUNK)
+        return max(1, min(most, most * 32 * 32 // math.prod(self.problem.shape[1:])))
 
     def step(self, loss: Tensor, optimizer: torch.optim.Optimizer | None = None) -> Tensor:
         """Descend once, by the learner's optimizer or by another."""

@@ -14,7 +14,7 @@ from onepass.methods import METHODS
 from onepass.results import Result, RunConfig
 from onepass.stream import VALIDATION
 
-IMAGE = 0.017  # predicting one, as a share of ER's step (docs/decisions.md)
+IMAGE = 0.011  # predicting one, as a share of ER's step (docs/decisions.md)
 
 
 def seconds(runs: Sequence[RunConfig], known: Iterable[Result], data_dir: Path | None) -> float:
