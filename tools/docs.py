@@ -229,8 +229,11 @@ def tries(folder: str) -> str:
 
 
 def found_of(name: str, scale: str, stream: str, folder: str) -> tuple[experiments.Experiment, paper_tables.Found]:
+    """An experiment with as many runs for each cell as any has, and what is stored of them."""
     whole = experiments.experiment(name, Cut(scale, stream=stream))
-    return whole, whole.found(executors.stored(whole.runs, ROOT / folder, None))
+    found = whole.found(executors.stored(whole.runs, ROOT / folder, None))
+    most = max(sum(run in found for run in cell.runs) for cell in whole.cells)
+    return experiments.experiment(name, Cut(scale, stream=stream, runs=most)), found
 
 
 def drawn(path: Path, argument: str) -> None:
@@ -248,7 +251,7 @@ def experiment(argument: str) -> str:
         return f"{whole.title}: not run yet."
     run = replace(whole, cells=[cell for cell in whole.cells if any(config in found for config in cell.runs)])
     shown = [paper_tables.table(run, found), paper_tables.verdicts(whole, found)]
-    made = f"`onepass reproduce {name} --scale {scale} --stream {stream}`"
+    made = f"`onepass reproduce {name} --scale {scale} --stream {stream} --runs {len(whole.cells[0].runs)}`"
     return "\n".join([*(tables.markdown(part) for part in shown if part is not None), made])
 
 
