@@ -150,7 +150,6 @@ def _word(difference: statistics.Difference) -> str:
     assert difference.mean is not None
     if difference.n == 1:
         return f"{'as' if difference.mean > 0 else 'not as'} claimed in one run; no test"
-    certain = difference.interval is not None and abs(difference.mean) > difference.interval
-    if difference.mean > 0:
-        return "held" if certain else "held in the mean, not beyond chance"
-    return "not held" if certain else "not held, nor its opposite beyond chance"
+    if difference.interval is not None and abs(difference.mean) > difference.interval:
+        return "held" if difference.mean > 0 else "not held"
+    return f"undecided; in the mean {'as' if difference.mean > 0 else 'not as'} claimed"
