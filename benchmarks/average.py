@@ -3,8 +3,9 @@
     python benchmarks/average.py METHOD STREAM --seed N --data-dir DIR --out results/average
 
 Measured on a tenth of the training images, held back. Kept: decays, warm-ups, the head alone, batch-norm statistics
-averaged or estimated anew from the memory, scores by the head or by class means of the memory. One JSON for each run;
-one that is there is not made again.
+averaged or estimated anew from the memory, scores by the head or by class means of the memory. Over the last steps the
+last weights and one average are measured again and again: how much of the end is the noise of a step? One JSON for each
+run; one that is there is not made again.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ from onepass.stream import batches
 from onepass.views import decode
 
 DECAYS = (0.9, 0.95, 0.98, 0.99, 0.999)
+CHOSEN = "decay 0.98"
+LOOKS, APART = 10, 5  # this often, so many steps apart, the last of them at the end
 
 
 @torch.no_grad()
@@ -102,23 +105,32 @@ def candidates(learner: Learner) -> dict[str, Candidate]:
     found = {f"decay {decay:g}": Candidate(learner, decay) for decay in DECAYS}
     found["decay 0.99, no warm-up"] = Candidate(learner, 0.99, warmup=1e-9)
     found["decay 0.99, warm-up 100"] = Candidate(learner, 0.99, warmup=100)
-    found["decay 0.99, head alone"] = Candidate(learner, 0.99, head=True)
+    by_head = any(weight is learner.net.head.weight for weight in learner.trainable())  # SCR: by class means anyway
+    if by_head:
+        found["decay 0.99, head alone"] = Candidate(learner, 0.99, head=True)
     for decay in (0, 0.95, 0.98, 0.99):  # 0: the last weights
         found[f"decay {decay:g}, statistics anew"] = Candidate(learner, decay, anew=True)
-        found[f"decay {decay:g}, class means"] = Candidate(learner, decay, means=True)
-    found["decay 0.98, statistics anew, class means"] = Candidate(learner, 0.98, anew=True, means=True)
+        if by_head:
+            found[f"decay {decay:g}, class means"] = Candidate(learner, decay, means=True)
+    if by_head:
+        found["decay 0.98, statistics anew, class means"] = Candidate(learner, 0.98, anew=True, means=True)
     return found
 
 
 def measure(config: RunConfig, data_dir: Path) -> dict[str, object]:
     run = Run(config, data_dir=data_dir)
     learner, kept = run.learner, candidates(run.learner)
+    looks: dict[str, list[list[float]]] = {"last": [], CHOSEN: []}
     for task in run.tasks:
         learner.begin_task(task.info)
         for batch in batches(run.data, task, config.batch):
             learner.observe(batch)
             for candidate in kept.values():
                 candidate.average.follow(learner.steps)
+            left = run.total - learner.steps
+            if left % APART == 0 and left < LOOKS * APART:
+                looks["last"].append(accuracy_by_task(learner, run.data, run.tasks))
+                looks[CHOSEN].append(kept[CHOSEN].accuracy(run))
         learner.end_task()
     ends = {"last": accuracy_by_task(learner, run.data, run.tasks)}
     for name, candidate in kept.items():
@@ -126,6 +138,7 @@ def measure(config: RunConfig, data_dir: Path) -> dict[str, object]:
     return {
         "config": config.to_json(),
         "accuracy": ends,
+        "looks": looks,
         "steps": learner.steps,
         "data": run.data_facts(),
         "protocol": run.protocol(),

@@ -1,6 +1,7 @@
 """Each method's step time (CPU time) over ER's, beside its training FLOPs over ER's.
 
     python benchmarks/cost.py [--save results/benchmarks/cost.json] [METHOD ...]
+    python benchmarks/cost.py --changes [--save results/benchmarks/changes.json]   # of benchmarks/plus.py
 
 slim-resnet18, images of 32x32, ten classes in five tasks, memory 1000 and full, one thread. ER and the method take
 turns of five steps; the ratio is that of the medians. A method with larger or smaller passes than ER's may take more or
@@ -12,11 +13,17 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+import plus
 from onepass.cost import STEPS, measure, prepare
 from onepass.learner import Problem
 from onepass.methods import METHODS
@@ -24,12 +31,14 @@ from onepass.methods import METHODS
 SETTING = ("cifar10", Problem(10, (3, 32, 32), "colour", 5), "slim-resnet18", 1000)
 
 
-def milliseconds(method: str, rounds: int) -> tuple[float, float]:
+def milliseconds(method: str, settings: Mapping[str, Any], rounds: int) -> tuple[float, float]:
     """A step of ER and one of the method."""
     times: list[list[float]] = [[], []]
     for _ in range(rounds + 1):
-        for name, taken in zip(("er", method), times, strict=True):
-            learner, batches = prepare(name, *SETTING)  # anew, so that they are the steps whose FLOPs were counted
+        for (name, given), taken in zip((("er", {}), (method, settings)), times, strict=True):
+            learner, batches = prepare(
+                name, *SETTING, **given
+            )  # anew, so that they are the steps whose FLOPs were counted
             begin = time.process_time()  # of one thread: what else the machine does counts little
             for batch in batches:
                 learner.observe(batch)
@@ -41,19 +50,25 @@ def milliseconds(method: str, rounds: int) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("methods", nargs="*", default=list(METHODS))
+    parser.add_argument("--changes", action="store_true", help="the changes to ER-FSL instead of methods")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--save", type=Path, help="add the figures to this JSON file")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    er_flops = measure("er", *SETTING).flops
-    for method in options.methods:
-        flops = measure(method, *SETTING).flops / er_flops
-        er, own = milliseconds(method, options.rounds)
-        row = {"flops": flops, "time": own / er, "er_ms": er, "ms": own}
-        print(f"{method:10} FLOPs {flops:6.2f}  time {own / er:6.2f}  ratio {own / er / flops:.2f}", flush=True)
+    cases: dict[str, tuple[str, Mapping[str, Any]]] = {name: (name, {}) for name in options.methods}
+    if options.changes:
+        stream = SETTING[0]
+        cases = {name: (plus.LEARNER, plus.settings(change, stream)) for name, change in plus.CHANGES.items()}
+    er_cost = measure("er", *SETTING)
+    for name, (method, settings) in cases.items():
+        cost = measure(method, *SETTING, **settings)
+        er, own = milliseconds(method, settings, options.rounds)
+        flops = cost.flops / er_cost.flops
+        row = {"flops": flops, "time": own / er, "er_ms": er, "ms": own, "model": cost.model / er_cost.model}
+        print(f"{name:40} FLOPs {flops:6.2f}  time {own / er:6.2f}  ratio {own / er / flops:.2f}", flush=True)
         if options.save:
             known = json.loads(options.save.read_text()) if options.save.exists() else {}
-            options.save.write_text(json.dumps({**known, method: row}, indent=1) + "\n")
+            options.save.write_text(json.dumps({**known, name: row}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 """Which changes to ER-FSL help? Each on its own, beside the same runs without it; measured on validation images.
 
     python benchmarks/plus.py cifar10 --data-dir DIR --out results/plus --runs 3 [--only NAME ...]
+    python benchmarks/plus.py cifar10 --data-dir DIR --out results/plus --runs 3 --kept NAME ...
 
+The second line runs what was kept again, all together and with one left out at a time, on seeds that chose nothing.
 All runs keep the average of their weights (--average); a tenth of the training images is held back and measured.
 Runs are stored like any others; those that are there are not made again.
 """
@@ -10,22 +12,24 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from onepass.errors import UsageError
 from onepass.executors import run_many
 from onepass.metrics import final_accuracy
 from onepass.results import RunConfig
 
+LEARNER = "candidates:Candidate"
 DECAY = 0.98
 FEATURES = 160  # of slim-resnet18
 RUNS = 3
+BASE, ALL = "ER-FSL with the average", "all that was kept"
 CHANGES: dict[str, Mapping[str, Any]] = {
-    "ER-FSL with the average": {},
+    BASE: {},
     "one joint forward pass": {"forward": "joint"},
     "subspaces twice as large, reused": {"subspace": 2},  # times features / tasks
     "class-balanced retrieval": {"draw": "balanced"},
@@ -40,28 +44,51 @@ CHANGES: dict[str, Mapping[str, Any]] = {
 }
 
 
+def settings(change: Mapping[str, Any], stream: str) -> dict[str, Any]:
+    """With the average, and with a subspace in dimensions instead of in times features / tasks."""
+    given = {"average": DECAY, **change}
+    if "subspace" in given:
+        given["subspace"] *= FEATURES // RunConfig(LEARNER, stream).tasks
+    return given
+
+
 def config(change: Mapping[str, Any], stream: str, seed: int) -> RunConfig:
-    settings = {"memory": 1000, "average": DECAY, **change}
-    made = RunConfig(
-        "candidates:Candidate", stream, net="slim-resnet18", fraction=0.2, validate=True, seed=seed, settings=settings
-    )
-    if "subspace" in change:
-        settings["subspace"] = change["subspace"] * (FEATURES // made.tasks)
-    return replace(made, settings=settings)
+    given = {"memory": 1000, **settings(change, stream)}
+    return RunConfig(LEARNER, stream, net="slim-resnet18", fraction=0.2, validate=True, seed=seed, settings=given)
+
+
+def together(kept: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+    """All of these changes at once, with one left out at a time if there are several, and none."""
+
+    def merged(names: Iterable[str]) -> dict[str, Any]:
+        pairs = [pair for name in names for pair in CHANGES[name].items()]
+        if len(dict(pairs)) < len(pairs):
+            raise UsageError(f"{', '.join(names)}: two of these change the same setting and cannot be had together")
+        return dict(pairs)
+
+    found: dict[str, Mapping[str, Any]] = {BASE: {}, ALL: merged(kept)}
+    for out in kept if len(kept) > 1 else ():
+        found[f"without: {out}"] = merged([name for name in kept if name != out])
+    return found
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stream")
-    parser.add_argument("--only", nargs="+", choices=CHANGES, default=list(CHANGES))
+    parser.add_argument("--only", nargs="+", help="names of changes, or of lines of the table of what was kept")
+    parser.add_argument("--kept", nargs="+", choices=list(CHANGES)[1:])
     parser.add_argument("--runs", type=int, default=RUNS)
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     values = parser.parse_args()
-    for seed in range(values.runs):
-        configs = [config(CHANGES[name], values.stream, seed) for name in values.only]
-        results = run_many(configs, values.out, data_dir=values.data_dir, jobs=1)
-        for name, result in zip(values.only, results, strict=True):
+    cases = together(values.kept) if values.kept else CHANGES
+    if unknown := set(values.only or cases) - set(cases):
+        parser.error(f"--only {' '.join(sorted(unknown))}: allowed are {', '.join(cases)}")
+    for seed in range(RUNS, RUNS + values.runs) if values.kept else range(values.runs):
+        for name in values.only or cases:
+            [result] = run_many(
+                [config(cases[name], values.stream, seed)], values.out, data_dir=values.data_dir, jobs=1
+            )
             by_average = final_accuracy(result.accuracy_matrix_average)
             print(f"seed {seed}  {100 * by_average:5.1f}  {name}", flush=True)
     return 0

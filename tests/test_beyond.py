@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,15 +11,21 @@ import pytest
 import torch
 import torch.nn.functional as F
 from matplotlib.figure import Figure
+from scipy.special import stdtrit
 
 import average
 import beyond
 import candidates
 import plus
-from helpers import labelled, make, no_replay, normed_net, rng, some_batch
+from helpers import copied, labelled, make, no_replay, normed_net, rng, some_batch, state_of
 from onepass import pictures
 from onepass.batch import Task
+from onepass.checks import failures
+from onepass.errors import UsageError
+from onepass.methods.er_fsl import ERFSL
+from onepass.methods.scr import SCR
 from onepass.results import Result, RunConfig
+from onepass.runner import run
 
 
 def result(config: RunConfig, last: float, average: float) -> Result:
@@ -40,18 +47,36 @@ def result(config: RunConfig, last: float, average: float) -> Result:
     )
 
 
+def study(seed: int, last: float, better: float, **changes: object) -> dict[str, object]:
+    """As benchmarks/average.py stores it; on its way one look lies 0.02 below each end."""
+    ends = {"last": [last, last], beyond.CHOSEN: [better - 0.1, better + 0.1]}
+    return {
+        "config": {"stream": "cifar10", "method": "er", "seed": seed},
+        "accuracy": ends,
+        "looks": {"last": [[last - 0.02], [last]], beyond.CHOSEN: [[better - 0.01], [better]]},
+        "data": {"sha256": "a"},
+        "protocol": {"loss": "b"},
+        **changes,
+    }
+
+
 def test_averages_stand_as_differences_to_the_chosen_one_of_the_same_run(tmp_path: Path) -> None:
     assert beyond.averages(tmp_path) == "Not run yet."
     for seed, (last, better) in enumerate([(0.2, 0.3), (0.4, 0.52)]):
-        values = {
-            "config": {"stream": "cifar10", "method": "er", "seed": seed},
-            "accuracy": {"last": [last, last], beyond.CHOSEN: [better - 0.1, better + 0.1]},
-        }
-        (tmp_path / f"{seed}.json").write_text(json.dumps(values))
+        (tmp_path / f"{seed}.json").write_text(json.dumps(study(seed, last, better)))
     lines = beyond.averages(tmp_path).splitlines()
     assert lines[0] == "| kept | ER, CIFAR-10 |"
     assert lines[2] == "| decay 0.98 | 41.0 ± 139.8 |"  # 30 and 52
     assert lines[3] == "| the last weights | -11.0 ± 12.7 (2) |"  # 10 and 12; t = 11, one degree of freedom: p = 0.058
+    # deviations of 2 and 1 points apart: 2 / sqrt(2), 1 / sqrt(2); of 20 and 40, 30 and 52
+    last, kept = (
+        "by the last weights 1.4 (reach 2.0), between runs 14.1",
+        "by the average 0.7 (reach 1.0), between runs",
+    )
+    assert lines[-1] == f"- ER, CIFAR-10: {last}; {kept} 15.6 (n = 2)"
+    (tmp_path / "2.json").write_text(json.dumps(study(2, 0.3, 0.4, data={"sha256": "other"})))
+    with pytest.raises(UsageError, match="several protocols"):
+        beyond.averages(tmp_path)
 
 
 def test_last_weights_and_average_stand_side_by_side() -> None:
@@ -96,15 +121,21 @@ def test_er_fsl_plus_stands_beside_its_rivals_over_common_seeds() -> None:
     rival = runs("er-fsl", [(0.3, 0.5), (0.5, 0.6), (0.9, 0.9)], average=0.9)
     assert beyond.claim(rival) == "Not run yet."
     own = [replace(one, accuracy_matrix_average=[]) for one in runs("er-fsl+", [(0.5, 0), (0.6, 0)])]
-    lines = beyond.claim([*rival, *own]).splitlines()
-    assert lines[2] == "| ER-FSL+ | 55.0 ± 63.5 |  |  |  | 45.0 ± 0.0 |  | 1 | 2 |"
-    # over seeds 0 and 1: -20 and -10; no test of its average, which is ER-FSL+
-    cells = ["ER-FSL", "56.7 ± 75.9", "-15.0 ± 63.5 (2)", "66.7 ± 51.7", "-", "45.0 ± 0.0", "65.0 ± 0.0", "1", "3"]
-    assert lines[3] == "| " + " | ".join(cells) + " |"
-    assert lines[4] == "| OCM | not run | - | not run | - | not run | not run | 17.7 | 0 |"
+    reference = runs("iid++", [(0.6, 0.7), (0.8, 0.9)], average=0.9)
+    lines = beyond.claim([*rival, *own, *reference]).splitlines()
+    assert lines[2] == "| ER-FSL+ | 55.0 ± 63.5 |  | 45.0 ± 0.0 |  | 1 | 2 |"
+    # over seeds 0 and 1: -20 and -10; ER-FSL+ is its average there
+    assert lines[3] == "| ER-FSL | 56.7 ± 75.9 | -15.0 ± 63.5 (2) | 45.0 ± 0.0 | +0.0 ± 0.0 (2) | 1 | 3 |"
+    cells = ["ER-FSL, its average", "66.7 ± 51.7", "+0.0 ± 0.0 (2)", "65.0 ± 0.0", "+20.0 ± n/a (2)", "1", "3"]
+    assert lines[4] == "| " + " | ".join(cells) + " |"
+    # Welch: variances 0.02 and 0.005 over 2, so 15 points with a standard error of sqrt(0.0125) and
+    # 0.0125^2 / (0.01^2 + 0.0025^2) = 1.47 degrees of freedom
+    half = 100 * 0.0125**0.5 * stdtrit(0.0125**2 / (0.01**2 + 0.0025**2), 0.975)
+    assert lines[5] == f"| IID++ | 70.0 ± 127.1 | +15.0 ± {half:.1f} (2) | 45.0 ± 0.0 | - | 1 | 2 |"
+    assert lines[-1].endswith("Not run: OCM, PCR, SCR, ER-ACE, IID.")
     pcr = replace(RunConfig("pcr", "cifar10", tasks=2, net="slim-resnet18", anytime=20), seed=7)
     rival = [result(replace(pcr, settings=replace(pcr.learner_config, average=0.9)), 0.3, 0.4)]
-    assert "| PCR | 30.0 ± n/a | - | 40.0 ± n/a | - |" in beyond.claim([*rival, *own])  # no seed in common
+    assert "| PCR | 30.0 ± n/a | - |" in beyond.claim([*rival, *own])  # no seed in common
 
 
 def test_the_spread_is_pooled_by_degrees_of_freedom() -> None:
@@ -112,7 +143,8 @@ def test_the_spread_is_pooled_by_degrees_of_freedom() -> None:
     for name, finals in (("er", [0.2, 0.4]), ("pcr", [0.3, 0.3, 0.3])):  # variances 0.02 and 0, with 1 and 2 degrees
         config = RunConfig(name, "cifar10", anytime=20, settings={"average": 0.9})
         groups[name] = [result(replace(config, seed=seed), final, final) for seed, final in enumerate(finals)]
-    assert "- by last weights: 8.2 points (2 rows)" in beyond.noise(groups)  # sqrt(0.02 / 3)
+    # sqrt(0.02 / 3); both rows have the mean 0.3
+    assert "- by last weights: 8.2 points (2 rows); between the means of these rows 0.0" in beyond.noise(groups)
 
 
 def test_curves_show_the_mean_of_the_runs_by_last_weights_and_by_average(
@@ -136,12 +168,61 @@ def test_a_change_stands_as_its_difference_to_the_runs_without_it() -> None:
     runs = [result(plus.config(plus.CHANGES[base], "cifar10", seed), 0.1, 0.4) for seed in range(3)]
     gains = (0.01, 0.02, 0.03)
     runs += [result(plus.config(plus.CHANGES[joint], "cifar10", s), 0.9, 0.4 + gain) for s, gain in enumerate(gains)]
-    lines = beyond.changes(runs).splitlines()
-    assert lines[0] == "| change | CIFAR-10 | kept |"
-    assert lines[2] == f"| {base} | 40.0 ± 0.0 |  |"
-    assert lines[3] == f"| {joint} | +2.0 ± 2.5 (3) | open |"  # sd 1, t(0.975, 2) = 4.303, over sqrt(3); p = 0.074
+    lines = beyond.changes(runs, {joint: {"flops": 1.0, "time": 0.912}}).splitlines()
+    assert lines[0] == "| change | CIFAR-10 | FLOPs / ER | time / ER | kept |"
+    assert lines[2] == f"| {base} | 40.0 ± 0.0 | not measured | not measured |  |"
+    assert (
+        lines[3] == f"| {joint} | +2.0 ± 2.5 (3) | 1.00 | 0.91 | open |"
+    )  # sd 1, t(0.975, 2) = 4.303, over sqrt(3); p = 0.074
     assert len(lines) == 2 + len(plus.CHANGES) + 2
-    assert beyond.changes(runs[3:]) == "Not run yet."
+    assert beyond.changes(runs[3:], {}) == "Not run yet."
+
+
+def test_what_was_kept_stands_beside_all_of_it_with_one_left_out_on_fresh_seeds() -> None:
+    base, joint, larger, *others = plus.CHANGES
+
+    def runs(change: Mapping[str, object], stream: str, finals: list[float], first: int = 0) -> list[Result]:
+        return [result(plus.config(change, stream, first + seed), 0.1, final) for seed, final in enumerate(finals)]
+
+    chosen = [one for stream in beyond.TITLES for one in runs({}, stream, [0.4] * 3)]
+    chosen += [one for name in others for one in runs(plus.CHANGES[name], "cifar10", [0.3] * 3)]
+    assert beyond.again(chosen) == "Not run yet."
+    for name in (joint, larger):
+        chosen += [one for stream in beyond.TITLES for one in runs(plus.CHANGES[name], stream, [0.41, 0.42, 0.43])]
+    assert beyond.again(chosen) == "Not run yet."
+    both = {**plus.CHANGES[joint], **plus.CHANGES[larger]}
+    fresh = runs(both, "cifar10", [0.5, 0.6], 3) + runs(plus.CHANGES[larger], "cifar10", [0.45, 0.53], 3)
+    lines = beyond.again([*chosen, *fresh]).splitlines()
+    assert lines[0] == f"| kept: {joint}, {larger} | CIFAR-10 |"
+    assert lines[2] == "| all that was kept | 55.0 ± 63.5 |"
+    assert lines[3] == f"| {base} | not run |"
+    assert lines[4] == f"| without: {joint} | -6.0 ± 12.7 (2) |"  # -5 and -7
+    worse = [one for name in (joint, larger) for one in runs(plus.CHANGES[name], "cifar10", [0.3] * 3)]
+    assert beyond.again([*(one for one in chosen if one not in worse), *worse]) == "No change was kept."
+
+
+def test_two_changes_of_one_setting_cannot_be_had_together() -> None:
+    assert list(plus.together(["one joint forward pass"])) == [plus.BASE, plus.ALL]
+    with pytest.raises(UsageError, match="same setting"):
+        plus.together(["class-balanced retrieval", "replay without the running task"])
+
+
+def test_a_candidate_without_changes_is_er_fsl_bit_for_bit() -> None:
+    plain, same = (make(cls, normed_net(8, 6), memory=12, subspace=4) for cls in (ERFSL, candidates.Candidate))
+    for learner in (plain, same):
+        for index, classes in enumerate([(1, 4), (0, 5)]):
+            learner.begin_task(Task(index, classes))
+            for seed in range(4):
+                learner.observe(some_batch(4, classes, 10 * index + seed))
+    assert state_of(copied(same.net)) == state_of(copied(plain.net))
+    assert torch.equal(same.memory.field("x"), plain.memory.field("x"))
+
+
+@pytest.mark.parametrize("name", plus.CHANGES)
+def test_every_change_keeps_the_contract(name: str) -> None:
+    config = candidates.CandidateConfig.from_json({**plus.settings(plus.CHANGES[name], "cifar10"), "subspace": None})
+    promises = ["same seed, same bits", "save in mid-task and load: identical", "predict is pure", "one-sample batch"]
+    assert [problem for _, problem in failures(candidates.Candidate, config, promises) if problem] == []
 
 
 def test_a_change_is_kept_if_it_helps_on_both_streams_and_in_all_pairs_but_one() -> None:
@@ -283,3 +364,20 @@ def test_statistics_from_the_memory_are_those_of_its_images() -> None:
     average.estimate(learner.net, learner.memory, 500)
     torch.testing.assert_close(learner.net.body[2].running_mean, inner.mean(0))
     assert not learner.net.training
+
+
+def test_the_study_of_averages_measures_what_a_run_with_that_average_does() -> None:
+    config = RunConfig("er-fsl", batch=50, settings={"memory": 30}, validate=True)
+    found = average.measure(config, Path())
+    kept = run(replace(config, settings=replace(config.learner_config, average=0.98)))
+    assert found["accuracy"][average.CHOSEN] == kept.accuracy_matrix_average[-1]
+    assert found["accuracy"]["last"] == kept.accuracy_matrix[-1] == found["looks"]["last"][-1]
+    assert found["looks"][average.CHOSEN][-1] == kept.accuracy_matrix_average[-1]
+    assert len(found["looks"]["last"]) == len(found["looks"][average.CHOSEN]) == min(10, -(-kept.steps // 5))
+    assert found["accuracy"]["decay 0, class means"] != found["accuracy"]["last"]
+
+
+def test_what_predicts_by_class_means_has_no_head_to_average() -> None:
+    kept = average.candidates(make(SCR, normed_net(8, 6), memory=12))
+    assert average.CHOSEN in kept
+    assert not [name for name in kept if "head" in name or "class means" in name]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
-from statistics import variance
+from statistics import stdev, variance
+from typing import Any
 
 from matplotlib.figure import Figure
-from scipy.stats import spearmanr
+from scipy.stats import spearmanr, ttest_ind
 
 from onepass import metrics, pictures, report
 from onepass.errors import UsageError
@@ -21,6 +24,10 @@ from onepass.statistics import Difference, against, holm, paired, real
 from onepass.store import key
 from onepass.tables import figure
 
+sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))  # learners and cases of stored runs
+
+import plus
+
 TITLES = {"cifar10": "CIFAR-10", "cifar100": "100 classes of Tiny ImageNet"}  # the latter in CIFAR-100's layout
 CHOSEN = "decay 0.98"
 BOLD = (
@@ -28,8 +35,13 @@ BOLD = (
 )
 PLUS, RIVALS = "er-fsl+", ("er-fsl", "ocm", "pcr", "scr", "er-ace", "iid", "iid++")
 REFERENCES = ("iid", "iid++")
-WORST = 2  # the measure that one task alone does not have
+FINAL, ANYTIME, WORST = range(3)  # the last: a measure that one task alone does not have
 NOT_RUN = Difference(None, None, None, 0)
+SWING = (
+    "How much of this is the noise of a step? Deviation, in points, of one run's accuracy over ten looks, five steps "
+    "apart, that end with its last step (their reach: highest minus lowest, mean over runs), and of different runs' "
+    "last looks:"
+)
 Seeds = dict[int, float]
 
 
@@ -48,23 +60,59 @@ def rows(heads: Sequence[str], body: Sequence[Sequence[str]]) -> str:
 
 def averages(folder: Path) -> str:
     """Every average that was kept beside a run minus the chosen one, a column for each method and stream."""
-    found: dict[tuple[str, str], dict[str, Seeds]] = {}
-    for path in sorted(folder.glob("*.json")):
-        values = json.loads(path.read_text())
-        config = values["config"]
-        column = found.setdefault((config["stream"], config["method"]), {})
-        for name, accuracies in values["accuracy"].items():
-            column.setdefault(name, {})[config["seed"]] = metrics.mean(accuracies)
+    runs = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for values in runs:
+        found.setdefault((values["config"]["stream"], values["config"]["method"]), []).append(values)
     if not found:
         return "Not run yet."
-    heads = ["kept", *(f"{report.title(method)}, {TITLES.get(stream, stream)}" for stream, method in found)]
-    chosen = [CHOSEN, *(report.cell(metrics.summarise(list(column[CHOSEN].values()))) for column in found.values())]
-    differences = [against(column, CHOSEN) for column in found.values()]
+    titles = [f"{report.title(method)}, {TITLES.get(stream, stream)}" for stream, method in found]
+    for title, group in zip(titles, found.values(), strict=True):
+        _check_studies(title, group)
+    columns = [_ends(group) for group in found.values()]
+    chosen = [CHOSEN, *(report.cell(metrics.summarise(list(column[CHOSEN].values()))) for column in columns)]
+    differences = [against(column, CHOSEN) for column in columns]
     names = list(dict.fromkeys(name for column in differences for name in column))
-    titles = {"last": "the last weights"}
-    body = [[titles.get(name, name), *(signed(column.get(name, NOT_RUN)) for column in differences)] for name in names]
+    last = {"last": "the last weights"}
+    body = [[last.get(name, name), *(signed(column.get(name, NOT_RUN)) for column in differences)] for name in names]
     note = f"Points above or below {CHOSEN} beside the same training. {BOLD}"
-    return "\n".join([rows(heads, [chosen, *body]), "", note])
+    swings = [swing(title, group) for title, group in zip(titles, found.values(), strict=True)]
+    return "\n".join([rows(["kept", *titles], [chosen, *body]), "", note, "", SWING, "", *swings])
+
+
+def _ends(group: Sequence[Mapping[str, Any]]) -> dict[str, Seeds]:
+    ends: dict[str, Seeds] = {}
+    for values in group:
+        for name, accuracies in values["accuracy"].items():
+            ends.setdefault(name, {})[values["config"]["seed"]] = metrics.mean(accuracies)
+    return ends
+
+
+def _check_studies(title: str, group: Sequence[Mapping[str, Any]]) -> None:
+    """All runs of a column have the same settings, protocol and data but for what follows from the seed."""
+    facts = [
+        {
+            "config": {k: v for k, v in values["config"].items() if k != "seed"},
+            "data": values["data"]["sha256"],
+            "protocol": {k: v for k, v in values["protocol"].items() if k not in report.BY_SEED},
+        }
+        for values in group
+    ]
+    if any(fact != facts[0] for fact in facts):
+        raise UsageError(f"{title}: runs of several protocols cannot stand in one table")
+
+
+def swing(title: str, group: Sequence[Mapping[str, Any]]) -> str:
+    """How far the accuracy of one run moves over its last steps, beside how far runs lie apart at their ends."""
+    parts = []
+    for name, side in (("last", "last weights"), (CHOSEN, "average")):
+        looks = [[metrics.mean(look) for look in values["looks"][name]] for values in group]
+        within = math.sqrt(metrics.mean([variance(run) for run in looks]))
+        reach = metrics.mean([max(run) - min(run) for run in looks])
+        ends = [run[-1] for run in looks]
+        between = f"{100 * stdev(ends):.1f}" if len(ends) > 1 else "n/a"
+        parts.append(f"by the {side} {100 * within:.1f} (reach {100 * reach:.1f}), between runs {between}")
+    return f"- {title}: {'; '.join(parts)} (n = {len(group)})"
 
 
 def with_both(results: Sequence[Result]) -> dict[str, list[Result]]:
@@ -117,6 +165,8 @@ def noise(groups: Mapping[str, Sequence[Result]]) -> str:
             freedom = sum(len(runs) - 1 for runs in several)
             spread = math.sqrt(sum((len(runs) - 1) * variance(runs) for runs in several) / freedom)
             parts.append(f"{100 * spread:.1f} points ({len(several)} rows)")
+            if len(several) > 1:
+                parts.append(f"between the means of these rows {100 * stdev(map(metrics.mean, several)):.1f}")
         if len(theirs) > 2:
             agreement = spearmanr([metrics.mean(values[name]) for name in theirs], list(theirs.values())).statistic
             parts.append(f"rank correlation with the paper's column {agreement:.2f} ({len(theirs)} rows)")
@@ -130,40 +180,56 @@ def printed_cell(config: RunConfig) -> tuple[float, float] | None:
 
 
 def claim(results: Sequence[Result]) -> str:
-    """ER-FSL+ and its rivals, these by their last weights and by their averages, paired over common seeds.
+    """ER-FSL+ and its rivals, these by their last weights and by their averages.
 
-    ER-FSL's average is ER-FSL+ where that is nothing but the average, and IID and IID++ meet other streams: no test.
+    Paired over common seeds; IID and IID++ meet other streams, so they are compared by Welch's test, at the end alone:
+    on the way they are asked for all classes from the first look on.
     """
     ours = report.by_method([one for one in results if one.config.method == PLUS and one.anytime]).get(PLUS, [])
     if not ours:
         return "Not run yet."
     groups = with_both([one for one in results if one.config.method in RIVALS])
     report.check_one_protocol([*ours, *(one for group in groups.values() for one in group)])
-    own = {one.config.seed: _last(one)[0] for one in ours}
-    body = [[report.title(PLUS), report.cell(metrics.summarise(list(own.values()))), "", "", ""]]
-    body[0] += [_anytime(ours, _last), "", f"{METHODS[PLUS].cost:g}", str(len(ours))]
-    finals, behind = [], []
-    for side, untested in ((_last, REFERENCES), (_average, ("er-fsl", *REFERENCES))):
-        values = {name: {one.config.seed: side(one)[0] for one in group} for name, group in groups.items()}
-        finals.append(values)
-        rivals = {name: seeds for name, seeds in values.items() if name not in untested}
-        behind.append(against({PLUS: own, **rivals}, PLUS))
-    for name in RIVALS:
-        group = groups.get(name, [])
-        cells = [report.title(name)]
-        for values, differences in zip(finals, behind, strict=True):
-            cells += [report.cell(metrics.summarise(list(values[name].values()))) if group else "not run"]
-            found = differences.get(name, NOT_RUN)
-            cells += ["-" if found.mean is None else signed(found)]
-        cells += [_anytime(group, _last), _anytime(group, _average), f"{METHODS[name].cost:g}", str(len(group))]
-        body.append(cells)
-    sides = ["final", "minus ER-FSL+", "its average", "minus ER-FSL+", "anytime", "its average"]
-    heads = ["row", *sides, "FLOPs / ER", "n"]
-    return "\n".join([rows(heads, body), "", f"Differences over common seeds. {BOLD}"])
+    lines = [(name, side) for name in RIVALS if name in groups for side in SIDES]
+    body = [[report.title(PLUS)], *([f"{report.title(name)}{side}"] for name, side in lines)]
+    for measure in (FINAL, ANYTIME):
+        own = {one.config.seed: _last(one)[measure] for one in ours}
+        body[0] += [report.cell(metrics.summarise(list(own.values()))), ""]
+        rivals = [{one.config.seed: SIDES[side](one)[measure] for one in groups[name]} for name, side in lines]
+        found = [behind(name, values, own, measure) for (name, _), values in zip(lines, rivals, strict=True)]
+        adjusted = holm([one.p for one in found])
+        for row, values, one, p in zip(body[1:], rivals, found, adjusted, strict=True):
+            row += [report.cell(metrics.summarise(list(values.values())))]
+            row += ["-" if one.mean is None else signed(replace(one, p=p))]
+    body[0] += [f"{METHODS[PLUS].cost:g}", str(len(ours))]
+    for row, (name, _) in zip(body[1:], lines, strict=True):
+        row += [f"{METHODS[name].cost:g}", str(len(groups[name]))]
+    heads = ["row", "final", f"minus {report.title(PLUS)}", "anytime", f"minus {report.title(PLUS)}", "FLOPs / ER", "n"]
+    absent = [report.title(name) for name in RIVALS if name not in groups]
+    missing = f" Not run: {', '.join(absent)}." if absent else ""
+    note = (
+        "In brackets the number of seeds. Bold: p < 0.05, Holm-adjusted in its column, by a paired t test over common "
+        f"seeds, or Welch's for IID and IID++, which meet other streams.{missing}"
+    )
+    return "\n".join([rows(heads, body), "", note])
 
 
-def _anytime(group: Sequence[Result], side: Callable[[Result], tuple[float, float, float]]) -> str:
-    return report.cell(metrics.summarise([side(one)[1] for one in group])) if group else "not run"
+def behind(name: str, values: Seeds, own: Seeds, measure: int) -> Difference:
+    """A rival minus ER-FSL+."""
+    if name in REFERENCES:
+        return unpaired(values, own) if measure == FINAL else NOT_RUN
+    return against({PLUS: own, name: values}, PLUS)[name]
+
+
+def unpaired(values: Seeds, others: Seeds) -> Difference:
+    """Welch's test: means of runs that have nothing in common."""
+    gain = metrics.mean(list(values.values())) - metrics.mean(list(others.values()))
+    n = min(len(values), len(others))
+    if n < 2:
+        return Difference(gain, None, None, n)
+    found = ttest_ind(list(values.values()), list(others.values()), equal_var=False)
+    low, high = found.confidence_interval()
+    return Difference(gain, (high - low) / 2, float(found.pvalue), n)
 
 
 def curves(results: Sequence[Result], path: Path) -> None:
@@ -201,41 +267,76 @@ def _average(result: Result) -> tuple[float, float, float]:
     return _measures(result.accuracy_matrix_average, [point["accuracy_average"] for point in result.anytime])
 
 
+SIDES = {"": _last, ", its average": _average}
+
+
 def _measures(matrix: metrics.Matrix, looks: metrics.Matrix) -> tuple[float, float, float]:
     return metrics.final_accuracy(matrix), metrics.average_anytime(looks), metrics.worst_case(looks, matrix)
 
 
-def changes(results: Sequence[Result]) -> str:
+def changes(results: Sequence[Result], costs: Mapping[str, Mapping[str, float]]) -> str:
     """Each change to ER-FSL minus the runs without it, by their averages, a column for each stream."""
-    import plus
-
-    stored = {(key(result.config), result.config.seed): result for result in results}
-    base, *others = plus.CHANGES
-    columns: dict[str, dict[str, Seeds]] = {}
-    used: dict[str, list[Result]] = {}
-    for stream in TITLES:
-        for name, change in plus.CHANGES.items():
-            for seed in range(plus.RUNS):
-                config = plus.config(change, stream, seed)
-                if result := stored.get((key(config), seed)):
-                    final = metrics.final_accuracy(result.accuracy_matrix_average)
-                    columns.setdefault(stream, {}).setdefault(name, {})[seed] = final
-                    used.setdefault(f"{name} on {stream}", []).append(result)
-    columns = {stream: column for stream, column in columns.items() if base in column}
+    columns = _columns(results, plus.CHANGES, range(plus.RUNS), plus.BASE)
     if not columns:
         return "Not run yet."
+    differences = [against(column, plus.BASE) for column in columns.values()]
+    verdicts = _verdicts(columns)
+    body = []
+    for name in plus.CHANGES:
+        if name == plus.BASE:
+            cells = [report.cell(metrics.summarise(list(column[name].values()))) for column in columns.values()]
+        else:
+            cells = [signed(found.get(name, NOT_RUN)) for found in differences]
+        cost = [f"{costs[name][which]:.2f}" if name in costs else "not measured" for which in ("flops", "time")]
+        body.append([name, *cells, *cost, verdicts.get(name, "")])
+    heads = ["change", *(TITLES[stream] for stream in columns), "FLOPs / ER", "time / ER", "kept"]
+    return "\n".join([rows(heads, body), "", BOLD])
+
+
+def again(results: Sequence[Result]) -> str:
+    """What was kept, on seeds that chose nothing: with one left out, and with none, minus all of it."""
+    first = _columns(results, plus.CHANGES, range(plus.RUNS), plus.BASE)
+    verdicts = _verdicts(first)
+    if "open" in verdicts.values() or not first:
+        return "Not run yet."
+    kept = [name for name, said in verdicts.items() if said == "yes"]
+    if not kept:
+        return "No change was kept."
+    cases = plus.together(kept)
+    columns = _columns(results, cases, range(plus.RUNS, 2 * plus.RUNS), plus.ALL)
+    if not columns:
+        return "Not run yet."
+    differences = [against(column, plus.ALL) for column in columns.values()]
+    heads = [f"kept: {', '.join(kept)}", *(TITLES[stream] for stream in columns)]
+    whole = [report.cell(metrics.summarise(list(column[plus.ALL].values()))) for column in columns.values()]
+    body = [[name, *(signed(found.get(name, NOT_RUN)) for found in differences)] for name in cases if name != plus.ALL]
+    return "\n".join([rows(heads, [[plus.ALL, *whole], *body]), "", f"Points above or below {plus.ALL}. {BOLD}"])
+
+
+def _columns(
+    results: Sequence[Result], cases: Mapping[str, Mapping[str, Any]], seeds: Iterable[int], needed: str
+) -> dict[str, dict[str, Seeds]]:
+    """By stream, by case: what the average of each seed's run reached. Streams without the case needed are left out."""
+    stored = {(key(result.config), result.config.seed): result for result in results}
+    columns: dict[str, dict[str, Seeds]] = {}
+    used: dict[str, list[Result]] = {}
+    for stream, (name, change), seed in product(TITLES, cases.items(), seeds):
+        if result := stored.get((key(plus.config(change, stream, seed)), seed)):
+            final = metrics.final_accuracy(result.accuracy_matrix_average)
+            columns.setdefault(stream, {}).setdefault(name, {})[seed] = final
+            used.setdefault(f"{name} on {stream}", []).append(result)
     report.check_alike(used)
     if len({result.protocol.get("code") for group in used.values() for result in group}) > 1:
         raise UsageError("runs of several versions of candidates.py cannot stand in one table")
-    first = [base, *(report.cell(metrics.summarise(list(column[base].values()))) for column in columns.values()), ""]
-    differences = {stream: against(column, base) for stream, column in columns.items()}
-    body = []
-    for name in others:
-        gains = [_gains(columns.get(stream, {}), name, base) for stream in TITLES]
-        cells = [signed(found.get(name, NOT_RUN)) for found in differences.values()]
-        body.append([name, *cells, verdict(gains, plus.RUNS)])
-    heads = ["change", *(TITLES[stream] for stream in columns), "kept"]
-    return "\n".join([rows(heads, [first, *body]), "", BOLD])
+    return {stream: column for stream, column in columns.items() if needed in column}
+
+
+def _verdicts(columns: Mapping[str, Mapping[str, Seeds]]) -> dict[str, str]:
+    return {
+        name: verdict([_gains(columns.get(stream, {}), name, plus.BASE) for stream in TITLES], plus.RUNS)
+        for name in plus.CHANGES
+        if name != plus.BASE
+    }
 
 
 def _gains(column: Mapping[str, Seeds], name: str, base: str) -> list[float]:

@@ -28,7 +28,6 @@ from onepass.statistics import against
 from onepass.store import key, load_all
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.append(str(ROOT / "benchmarks"))  # stored runs of learners that live there
 STANDINS = {  # what was measured on stand-ins carries their name
     "cifar10": "CIFAR-10, binary version",
     "mini-imagenet": "Tiny ImageNet, 84x84, in MiniImageNet's pickles",
@@ -186,6 +185,11 @@ def cost(path: str) -> str:
     return "\n".join([*rows, "", note])
 
 
+def _costs(path: str) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = json.loads((ROOT / path).read_text()) if (ROOT / path).exists() else {}
+    return found
+
+
 def bench(path: str) -> str:
     """What orchestration costs, a line for each measurement that was made."""
     if not (ROOT / path).exists():
@@ -306,7 +310,8 @@ KINDS: dict[str, Callable[[str], str]] = {
     "averages": lambda folder: beyond.averages(ROOT / folder),
     "average": lambda folder: beyond.last_and_average(rows_of_the_paper(folder)),
     "claim": lambda folder: beyond.claim(stored(folder)),
-    "changes": lambda folder: beyond.changes(stored(folder)),
+    "changes": lambda folder: beyond.changes(stored(folder), _costs("results/benchmarks/changes.json")),
+    "again": lambda folder: beyond.again(stored(folder)),
 }
 
 

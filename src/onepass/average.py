@@ -16,6 +16,7 @@ class Average(nn.Module):
     """Copies of the modules that predict; after each step they follow the originals.
 
     average <- d average + (1 - d) last, weights and batch-norm statistics; d = min(decay, (n - 1) / (n + 9)) at step n
+    Whole numbers have no average: they are the last ones.
     """
 
     def __init__(self, modules: Iterable[nn.Module], decay: float, warmup: float = WARMUP) -> None:
@@ -29,8 +30,13 @@ class Average(nn.Module):
     def follow(self, steps: int) -> None:
         """Move a little towards the weights after so many steps."""
         decay = min(self.decay, (steps - 1) / (steps - 1 + self.warmup))
-        pairs = [(ours, last) for ours, last in self._pairs() if ours.is_floating_point()]
-        torch._foreach_lerp_([ours for ours, _ in pairs], [last.detach() for _, last in pairs], 1 - decay)
+        pairs = self._pairs()
+        real = [(ours, last.detach()) for ours, last in pairs if ours.is_floating_point()]
+        whole = [(ours, last) for ours, last in pairs if not ours.is_floating_point()]
+        if real:
+            torch._foreach_lerp_([ours for ours, _ in real], [last for _, last in real], 1 - decay)
+        if whole:
+            torch._foreach_copy_([ours for ours, _ in whole], [last for _, last in whole])
 
     @contextmanager
     def in_place(self, wanted: bool = True) -> Iterator[None]:

@@ -282,19 +282,26 @@ def _without_boundaries(make: Make) -> None:
 
 
 def _average_is_beside(make: Make) -> None:
-    """Kept, saved, grown and predicted by, an average leaves training as it was."""
-    plain, averaged = make(), make(average=0.8)
-    tasks, wide = toy_tasks(), PROBLEM.n_classes + 2
-    for learner in (plain, averaged):
-        _learn(learner, tasks[:2], BATCHES)
-        learner.grow(wide)
+    """Kept, saved in mid-task, grown and predicted by, an average leaves training as it was, and is itself the same."""
+    plain, straight, averaged = make(), make(average=0.8), make(average=0.8)
+    tasks, half = toy_tasks(), BATCHES // 2
+    for learner in (plain, straight, averaged):
+        _learn(learner, tasks[:1], BATCHES)
+        learner.begin_task(tasks[1])
+        for batch in list(toy_batches(tasks[1], n=BATCHES))[:half]:
+            learner.observe(batch)
     averaged = _through_a_file(averaged, make(5, average=0.8))
+    for learner in (plain, straight, averaged):
+        _learn(learner, tasks[1:2], BATCHES, first=half)
+        learner.grow(PROBLEM.n_classes + 2)
     images = torch.cat([batch.x for batch in toy_batches(tasks[0])])
     before = fingerprint(averaged.state_dict())
     averaged.predict(images)
     assert fingerprint(averaged.state_dict()) == before, "predicting by the average changed the learner's state"
-    for learner in (plain, averaged):
+    for learner in (plain, straight, averaged):
         _learn(learner, tasks[2:])
+    same = fingerprint(averaged.state_dict()) == fingerprint(straight.state_dict())
+    assert same, "saved in mid-task and loaded, the average goes on otherwise"
     state = {name: value for name, value in averaged.state_dict().items() if not name.startswith("average.")}
     assert fingerprint(state) == fingerprint(plain.state_dict()), "an average beside it changed what was learned"
     known = averaged.predict(images)

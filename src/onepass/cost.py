@@ -64,8 +64,8 @@ class Cost:
     memory: int  # bytes of the memory when it is full
 
 
-def measure(method: str, stream: str, problem: Problem, net: str, memory: int, average: float | None = None) -> Cost:
-    learner, batches = prepare(method, stream, problem, net, memory, average)
+def measure(method: str, stream: str, problem: Problem, net: str, memory: int, **settings: Any) -> Cost:
+    learner, batches = prepare(method, stream, problem, net, memory, **settings)
     with Counter() as counter:  # type: ignore[no-untyped-call]  # torch's
         for batch in batches:
             learner.observe(batch)
@@ -73,7 +73,7 @@ def measure(method: str, stream: str, problem: Problem, net: str, memory: int, a
 
 
 def prepare(
-    method: str, stream: str, problem: Problem, net: str, memory: int, average: float | None = None
+    method: str, stream: str, problem: Problem, net: str, memory: int, **settings: Any
 ) -> tuple[Learner, list[Batch]]:
     """A learner in the last task of a stream, with a full memory, and the batches to come.
 
@@ -81,7 +81,7 @@ def prepare(
     """
     known = METHODS.get(method)
     scenario = known.scenario if known else "class-incremental"
-    config = method_class(method).Config.from_json({**_settings(method, stream, memory), "average": average})
+    config = method_class(method).Config.from_json({**_settings(method, stream, memory), **settings})
     learner = build(method, problem, config, net=net)
     n_tasks = 1 if scenario.startswith("iid") else problem.n_tasks or 1
     groups = [tuple(part.tolist()) for part in torch.arange(problem.n_classes).tensor_split(n_tasks)]
@@ -145,7 +145,7 @@ def compare(
     costs = {}
     for done, method in enumerate(methods):
         progress(done, len(methods))
-        costs[method] = measure(method, stream, problem, net, memory, average)
+        costs[method] = measure(method, stream, problem, net, memory, average=average)
     er = measure("er", stream, problem, net, memory)
     return [
         {
