@@ -23,6 +23,7 @@ from onepass.batch import Task
 from onepass.checks import failures
 from onepass.errors import UsageError
 from onepass.methods.er_fsl import ERFSL
+from onepass.methods.er_fsl_plus import ERFSLPlus
 from onepass.methods.scr import SCR
 from onepass.results import Result, RunConfig
 from onepass.runner import run
@@ -216,6 +217,21 @@ def test_a_candidate_without_changes_is_er_fsl_bit_for_bit() -> None:
                 learner.observe(some_batch(4, classes, 10 * index + seed))
     assert state_of(copied(same.net)) == state_of(copied(plain.net))
     assert torch.equal(same.memory.field("x"), plain.memory.field("x"))
+
+
+def test_what_was_kept_is_er_fsl_plus_bit_for_bit() -> None:
+    kept = ["one joint forward pass", "class-balanced storage"]
+    tried = make(
+        candidates.Candidate, normed_net(8, 6), memory=12, subspace=4, average=0.9, **plus.together(kept)[plus.ALL]
+    )
+    ours = make(ERFSLPlus, normed_net(8, 6), memory=12, subspace=4, decay=0.9)
+    for learner in (tried, ours):
+        for index, classes in enumerate([(1, 4), (0, 5)]):
+            learner.begin_task(Task(index, classes))
+            for seed in range(8):
+                learner.observe(some_batch(4, classes, 10 * index + seed))
+    assert state_of(copied(ours.mean.copies[0])) == state_of(copied(tried.average.copies[0]))
+    assert torch.equal(ours.memory.field("x"), tried.memory.field("x"))
 
 
 @pytest.mark.parametrize("name", plus.CHANGES)

@@ -186,9 +186,9 @@ METHODS: dict[str, Method] = {
         _at("er_fsl_plus", "ERFSLPlus"),
         "ER-FSL+",
         "onepass",
-        "ER-FSL that predicts by an average of its weights",
+        "ER-FSL with one joint pass, a class-balanced memory and an average that predicts",
         1.0,
-        "ER-FSL's masks and count; an averaged copy of the network",
+        "ER-FSL's masks and count; two numbers a class; an averaged copy of the network",
         boundaries="a task's beginning gives it its next subspace",
     ),
 }

@@ -1,28 +1,33 @@
-"""ER-FSL+: ER-FSL that predicts by an average of its weights; ours (docs/beyond.md)."""
+"""ER-FSL+: ER-FSL with one joint pass, a class-balanced memory and an average that predicts; ours (docs/beyond.md)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onepass.average import Average
 from onepass.batch import Batch
 from onepass.config import option
+from onepass.methods.er import FORWARD, Forward
 from onepass.methods.er_fsl import ERFSL, ERFSLConfig
 from onepass.net import Net
 
 
 @dataclass(frozen=True)
 class ERFSLPlusConfig(ERFSLConfig):
+    forward: Forward = option("joint", FORWARD)
     decay: float = option(0.98, "of the average that predicts, for each step", low=0, high=1)
 
 
 class ERFSLPlus(ERFSL):
-    """ER-FSL's last weights are noisy, and predict worse than an average of them. So an average predicts.
-    Learning is ER-FSL's.
+    """ER-FSL's loss, over new and replayed samples in one pass. The memory holds every class alike. An average of the
+    weights predicts.
 
+    memory: a class that ever was the largest keeps a fair sample of itself; any other takes its place from the largest
     V, v = averages of the weights W of the head and of those of the network, their statistics too, after each step:
     v <- d v + (1 - d) w, with d = min(decay, (n - 1) / (n + 9)) after step n
     prediction: argmax over classes of V[:, A] z[A], z the features by v
@@ -30,10 +35,48 @@ class ERFSLPlus(ERFSL):
 
     Config = ERFSLPlusConfig
     config: ERFSLPlusConfig
+    met: Tensor
+    full: Tensor
 
     def setup(self) -> None:
         super().setup()
         self.mean = Average([self.net], self.config.decay)
+        self.register_buffer("met", torch.zeros(self.problem.n_classes, dtype=torch.int64))  # samples of each class
+        self.register_buffer("full", torch.zeros(self.problem.n_classes, dtype=torch.bool))  # was ever the largest
+
+    def widen(self, n_classes: int) -> None:
+        super().widen(n_classes)
+        self.met, self.full = (F.pad(rows, (0, n_classes - len(rows))) for rows in (self.met, self.full))
+
+    def remember(self, batch: Batch) -> None:
+        self.memory.write(self.places(batch.y.tolist()), batch)
+
+    def places(self, labels: Sequence[int]) -> Tensor:
+        """Slots for the next samples, -1 for those not to be kept (Chrysakis and Moens, 2020)."""
+        rng, capacity, filled = self.memory.rng, self.memory.capacity, len(self.memory)
+        y, met, full = (rows.to("cpu", copy=True) for rows in (self.memory.field("y"), self.met, self.full))
+        counts = y[:filled].bincount(minlength=self.problem.n_classes)
+        slots = []
+        for label in labels:  # one by one: each draws from the memory that the one before it left
+            met[label] += 1
+            if filled < capacity:
+                slot, filled = filled, filled + 1
+            else:
+                largest = counts == counts.max()
+                full |= largest
+                kept = int(counts[label]) / int(met[label])
+                if full[label] and torch.rand((), generator=rng, dtype=torch.float64) >= kept:
+                    slots.append(-1)
+                    continue
+                among = (y == label if full[label] else largest[y]).nonzero().flatten()
+                slot = int(among[torch.randint(len(among), (), generator=rng)])
+                counts[y[slot]] -= 1
+            y[slot] = label
+            counts[label] += 1
+            slots.append(slot)
+        self.met.copy_(met)
+        self.full.copy_(full)
+        return torch.tensor(slots)
 
     def learn(self, batch: Batch, replay: Batch) -> Tensor:
         loss = super().learn(batch, replay)
