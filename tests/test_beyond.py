@@ -198,6 +198,10 @@ def test_what_was_kept_stands_beside_all_of_it_with_one_left_out_on_fresh_seeds(
     assert lines[2] == "| all that was kept | 55.0 ± 63.5 |"
     assert lines[3] == f"| {base} | not run |"
     assert lines[4] == f"| without: {joint} | -6.0 ± 12.7 (2) |"  # -5 and -7
+    assert "Not yet decided" not in lines[-1]
+    some = [one for one in chosen if one.config.learner_config.to_json()["lr"] == 0.1]
+    decided_last = ("half the learning rate", "Adam at 0.001")
+    assert beyond.again([*some, *fresh]).endswith(f"Not yet decided, so not in it: {', '.join(decided_last)}.")
     worse = [one for name in (joint, larger) for one in runs(plus.CHANGES[name], "cifar10", [0.3] * 3)]
     assert beyond.again([*(one for one in chosen if one not in worse), *worse]) == "No change was kept."
 

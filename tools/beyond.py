@@ -297,11 +297,11 @@ def again(results: Sequence[Result]) -> str:
     """What was kept, on seeds that chose nothing: with one left out, and with none, minus all of it."""
     first = _columns(results, plus.CHANGES, range(plus.RUNS), plus.BASE)
     verdicts = _verdicts(first)
-    if "open" in verdicts.values() or not first:
+    if not first:
         return "Not run yet."
-    kept = [name for name, said in verdicts.items() if said == "yes"]
+    kept, undecided = ([name for name, said in verdicts.items() if said == wanted] for wanted in ("yes", "open"))
     if not kept:
-        return "No change was kept."
+        return "Not run yet." if undecided else "No change was kept."
     cases = plus.together(kept)
     columns = _columns(results, cases, range(plus.RUNS, 2 * plus.RUNS), plus.ALL)
     if not columns:
@@ -310,7 +310,10 @@ def again(results: Sequence[Result]) -> str:
     heads = [f"kept: {', '.join(kept)}", *(TITLES[stream] for stream in columns)]
     whole = [report.cell(metrics.summarise(list(column[plus.ALL].values()))) for column in columns.values()]
     body = [[name, *(signed(found.get(name, NOT_RUN)) for found in differences)] for name in cases if name != plus.ALL]
-    return "\n".join([rows(heads, [[plus.ALL, *whole], *body]), "", f"Points above or below {plus.ALL}. {BOLD}"])
+    note = f"Points above or below {plus.ALL}. {BOLD}"
+    if undecided:
+        note += f" Not yet decided, so not in it: {', '.join(undecided)}."
+    return "\n".join([rows(heads, [[plus.ALL, *whole], *body]), "", note])
 
 
 def _columns(
