@@ -198,7 +198,11 @@ def test_what_was_kept_stands_beside_all_of_it_with_one_left_out_on_fresh_seeds(
     assert lines[2] == "| all that was kept | 55.0 ± 63.5 |"
     assert lines[3] == f"| {base} | not run |"
     assert lines[4] == f"| without: {joint} | -6.0 ± 12.7 (2) |"  # -5 and -7
-    assert "Not yet decided" not in lines[-1]
+    assert "Not yet decided" not in lines[-1] and "By the rule" not in lines[-1]
+    without = [one for stream in beyond.TITLES for one in runs({}, stream, [0.5, 0.6, 0.7], 3)]
+    for last, said in ((0.8, "all that was kept"), (0.7, "the average alone")):  # equal in the mean is not better
+        of_all = [one for stream in beyond.TITLES for one in runs(both, stream, [0.5, 0.6, last], 3)]
+        assert beyond.again([*chosen, *without, *of_all]).endswith(f"By the rule ER-FSL+ is {said}.")
     some = [one for one in chosen if one.config.learner_config.to_json()["lr"] == 0.1]
     decided_last = ("half the learning rate", "Adam at 0.001")
     assert beyond.again([*some, *fresh]).endswith(f"Not yet decided, so not in it: {', '.join(decided_last)}.")

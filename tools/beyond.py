@@ -311,6 +311,10 @@ def again(results: Sequence[Result]) -> str:
     whole = [report.cell(metrics.summarise(list(column[plus.ALL].values()))) for column in columns.values()]
     body = [[name, *(signed(found.get(name, NOT_RUN)) for found in differences)] for name in cases if name != plus.ALL]
     note = f"Points above or below {plus.ALL}. {BOLD}"
+    gains = [_gains(columns.get(stream, {}), plus.ALL, plus.BASE) for stream in TITLES]
+    if all(len(stream) >= plus.RUNS for stream in gains):
+        better = all(metrics.mean(stream) > 0 for stream in gains)
+        note += f" By the rule ER-FSL+ is {'all that was kept' if better else 'the average alone'}."
     if undecided:
         note += f" Not yet decided, so not in it: {', '.join(undecided)}."
     return "\n".join([rows(heads, [[plus.ALL, *whole], *body]), "", note])
