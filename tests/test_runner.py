@@ -391,6 +391,7 @@ def test_a_run_on_a_path_is_stored_inside_the_out_folder(tmp_path: Path) -> None
     assert store.folder(tmp_path / "out", config).is_relative_to(tmp_path / "out")
 
 
+@pytest.mark.system
 def test_without_boundaries_er_fsl_takes_a_subspace_for_each_task_that_arrives() -> None:
     state = Run(RunConfig("er-fsl", batch=10, scenario="task-free", settings=QUICK))
     state.advance()

@@ -45,6 +45,7 @@ def states(out: Path) -> list[str]:
     return [trial.state.name for trial in optuna.load_study(study_name="tune", storage=f"sqlite:///{path}").trials]
 
 
+@pytest.mark.system
 def test_the_first_trial_is_the_defaults_and_the_others_are_not(tmp_path: Path) -> None:
     space: Space = {**LR, "combine": ("mean", "sum")}
     first, *others = search(tmp_path, 4, space=space)["trials"]
@@ -56,6 +57,7 @@ def test_the_first_trial_is_the_defaults_and_the_others_are_not(tmp_path: Path) 
         assert trial["settings"]["combine"] in ("mean", "sum")
 
 
+@pytest.mark.system
 def test_defaults_outside_of_the_search_come_first_all_the_same(tmp_path: Path) -> None:
     space: Space = {"subspace": (10, 20), "gamma": Range(0.5, 0.9), "lr": Range(0.05, 0.2)}
     trials = search(tmp_path, 3, space=space, method="er-fsl")["trials"]
@@ -278,6 +280,7 @@ def test_a_damaged_database_is_named_and_made_again_from_the_stored_runs(
     assert search(tmp_path, 3) == whole
 
 
+@pytest.mark.system
 def test_the_command_prints_one_document_and_saves_a_preset_that_makes_the_best_config(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -311,6 +314,7 @@ def test_the_command_prints_one_document_and_saves_a_preset_that_makes_the_best_
     assert store.load_result(store.folder(tmp_path, config), config) is not None
 
 
+@pytest.mark.system
 def test_a_trial_that_keeps_an_average_is_judged_by_it(tmp_path: Path) -> None:
     trials = search(tmp_path, 3, space={"average": (0.5, 0.9, 0.99)})["trials"]
     kept = [trial for trial in trials if trial["settings"].get("average")]
@@ -358,6 +362,7 @@ def test_the_table_shows_every_trial_the_noise_and_where_all_is(
     assert json.loads(preset.read_text())["method"] == "er"
 
 
+@pytest.mark.system
 def test_ctrl_c_stops_between_two_steps_and_the_same_command_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
