@@ -192,15 +192,18 @@ def claim(results: Sequence[Result]) -> str:
     report.check_one_protocol([*ours, *(one for group in groups.values() for one in group)])
     lines = [(name, side) for name in RIVALS if name in groups for side in SIDES]
     body = [[report.title(PLUS)], *([f"{report.title(name)}{side}"] for name, side in lines)]
-    for measure in (FINAL, ANYTIME):
+    holds = []
+    for measure, title in ((FINAL, "at the end"), (ANYTIME, "on the way")):
         own = {one.config.seed: _last(one)[measure] for one in ours}
         body[0] += [report.cell(metrics.summarise(list(own.values()))), ""]
         rivals = [{one.config.seed: SIDES[side](one)[measure] for one in groups[name]} for name, side in lines]
         found = [behind(name, values, own, measure) for (name, _), values in zip(lines, rivals, strict=True)]
         adjusted = holm([one.p for one in found])
-        for row, values, one, p in zip(body[1:], rivals, found, adjusted, strict=True):
+        found = [replace(one, p=p) for one, p in zip(found, adjusted, strict=True)]
+        for row, values, one in zip(body[1:], rivals, found, strict=True):
             row += [report.cell(metrics.summarise(list(values.values())))]
-            row += ["-" if one.mean is None else signed(replace(one, p=p))]
+            row += ["-" if one.mean is None else signed(one)]
+        holds.append(f"- {title}, {standing({row[0]: one for row, one in zip(body[1:], found, strict=True)})}")
     body[0] += [f"{METHODS[PLUS].cost:g}", str(len(ours))]
     for row, (name, _) in zip(body[1:], lines, strict=True):
         row += [f"{METHODS[name].cost:g}", str(len(groups[name]))]
@@ -211,7 +214,17 @@ def claim(results: Sequence[Result]) -> str:
         "In brackets the number of seeds. Bold: p < 0.05, Holm-adjusted in its column, by a paired t test over common "
         f"seeds, or Welch's for IID and IID++, which meet other streams.{missing}"
     )
-    return "\n".join([rows(heads, body), "", note])
+    return "\n".join([rows(heads, body), "", note, "", f"What holds of {report.title(PLUS)}:", "", *holds])
+
+
+def standing(found: Mapping[str, Difference]) -> str:
+    """Whom ER-FSL+ is above and below, by test and in the mean."""
+    groups: dict[str, list[str]] = {"above": [], "below": [], "in the mean above": [], "in the mean below": []}
+    for name, one in found.items():
+        if one.mean is not None:
+            side = "above" if one.mean < 0 else "below"
+            groups[side if real(one) else f"in the mean {side}"].append(name)
+    return "; ".join(f"{group}: {', '.join(names) or 'none'}" for group, names in groups.items())
 
 
 def behind(name: str, values: Seeds, own: Seeds, measure: int) -> Difference:
@@ -267,7 +280,7 @@ def _average(result: Result) -> tuple[float, float, float]:
     return _measures(result.accuracy_matrix_average, [point["accuracy_average"] for point in result.anytime])
 
 
-SIDES = {"": _last, ", its average": _average}
+SIDES = {"": _last, " by its average": _average}
 
 
 def _measures(matrix: metrics.Matrix, looks: metrics.Matrix) -> tuple[float, float, float]:
