@@ -332,6 +332,7 @@ def test_a_preset_gives_settings_and_flags_win_over_it(tmp_path: Path, capsys: p
     assert "is a preset of er, not of gss" in capsys.readouterr().err
 
 
+@pytest.mark.system
 def test_each_method_takes_its_own_preset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for method, rate in (("er", 0.05), ("er-fsl", 0.03)):
         facts = {"method": method, "stream": "digits", "settings": {"lr": rate}}

@@ -54,6 +54,7 @@ def test_the_papers_complexity_table_stands_beside() -> None:
     assert set(printed()["table5"]["computation"]) == {"er", "er-ace", "obc", "ocm", "pcr", "er-fsl"}
 
 
+@pytest.mark.system
 def test_the_command_needs_no_data_and_explains_what_differs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cost", "obc", "er_ace", "--stream", "cifar10", "--net", "small-cnn"]) == 0
     shown = capsys.readouterr().out

@@ -114,6 +114,7 @@ def test_every_k_steps_the_accuracy_on_every_task_met_so_far_is_that_of_counting
     assert result.fingerprint == expected.fingerprint
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("case", CASES)
 def test_prequential_figures_are_those_of_predicting_each_batch_and_then_learning_it(case: str) -> None:
     first, result = by_hand(CASES[case]).first, measured(CASES[case])
@@ -250,6 +251,7 @@ def expected_lines(result: Result) -> Iterator[dict[str, Any]]:
             yield {"step": step, "accuracy": result.accuracy_matrix[step // 6 - 1], "after_task": step // 6 - 1}
 
 
+@pytest.mark.system
 def test_a_run_that_stops_again_and_again_measures_what_one_go_does(tmp_path: Path) -> None:
     for step in (1, 4, 6, 7, 10, 12, 13, 29, 30):
         with pytest.raises(KeyboardInterrupt):
@@ -260,6 +262,7 @@ def test_a_run_that_stops_again_and_again_measures_what_one_go_does(tmp_path: Pa
     assert run(TOLD, tmp_path) == result
 
 
+@pytest.mark.system
 def test_what_a_killed_run_measured_beyond_its_checkpoint_is_not_there_twice(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run(TOLD, tmp_path, progress=stop(5))
@@ -271,6 +274,7 @@ def test_what_a_killed_run_measured_beyond_its_checkpoint_is_not_there_twice(tmp
     assert lines(tmp_path, TOLD) == list(expected_lines(result))
 
 
+@pytest.mark.system
 def test_without_boundaries_too_stopping_changes_nothing(tmp_path: Path) -> None:
     for step in (1, 9, 10, 11, 20):
         with pytest.raises(KeyboardInterrupt):

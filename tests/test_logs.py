@@ -88,6 +88,7 @@ def assert_told(out: Path, result: Result) -> None:
     assert replace(result, seconds=0) == replace(unlogged(), seconds=0)
 
 
+@pytest.mark.system
 def test_the_curves_are_the_stores_evaluations_and_every_tenth_loss(tmp_path: Path) -> None:
     assert_told(tmp_path, run(CONFIG, tmp_path, log="tensorboard"))
     assert len(curves(store.folder(tmp_path, CONFIG))["accuracy, anytime/task 3"]) == 4  # at 15, 20, 25 and 30

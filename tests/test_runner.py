@@ -82,6 +82,7 @@ def test_the_store_tells_settings_apart_but_not_spellings(tmp_path: Path) -> Non
     assert len({store.folder(tmp_path, config) for config in (same[0], *other)}) == 4
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"config": {"method": "er"}}'])
 def test_a_damaged_result_is_named_and_trained_again(
     damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -96,6 +97,7 @@ def test_a_damaged_result_is_named_and_trained_again(
     assert json.loads(file.read_text())["fingerprint"] == first.fingerprint
 
 
+@pytest.mark.system
 def test_a_result_of_another_config_is_not_believed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one, two = quick("finetune", 1), quick("finetune", 2)
     store.save_result(store.folder(tmp_path, two), run(one))
@@ -137,6 +139,7 @@ def test_a_checkpoint_remembers_the_number_of_threads(tmp_path: Path) -> None:
         torch.set_num_threads(before)
 
 
+@pytest.mark.system
 def test_a_damaged_checkpoint_is_named_and_the_run_starts_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -212,6 +215,7 @@ class Mine(ER):
 """
 
 
+@pytest.mark.system
 def test_a_method_of_ones_own_that_has_changed_is_trained_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,6 +274,7 @@ def test_what_a_killed_process_was_writing_is_removed(tmp_path: Path) -> None:
     assert sorted(path.name for path in place.iterdir()) == ["evaluations.jsonl", "result.json"]
 
 
+@pytest.mark.system
 def test_predictions_before_learning_are_by_the_last_weights_also_beside_an_average() -> None:
     plain, averaged = (
         run(RunConfig("er", batch=50, prequential=True, settings={**QUICK, "average": decay})) for decay in (None, 0.9)

@@ -350,6 +350,7 @@ def test_a_preset_holds_what_was_given_too_but_for_the_conditions(tmp_path: Path
     assert settings["lr"] == 0.02
 
 
+@pytest.mark.system
 def test_the_table_shows_every_trial_the_noise_and_where_all_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

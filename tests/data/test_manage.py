@@ -55,6 +55,7 @@ def server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
         http.shutdown()
 
 
+@pytest.mark.system
 def test_get_brings_a_data_set_that_then_is_a_stream(
     server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
