@@ -125,6 +125,11 @@ def test_er_fsl_plus_stands_beside_its_rivals_over_common_seeds() -> None:
     own = [replace(one, accuracy_matrix_average=[]) for one in runs("er-fsl+", [(0.5, 0), (0.6, 0)])]
     reference = runs("iid++", [(0.6, 0.7), (0.8, 0.9)], average=0.9)
     lines = beyond.claim([*rival, *own, *reference]).splitlines()
+    assert beyond.headline([*rival, *own, *reference]).splitlines()[2:] == [
+        "| ER-FSL+ | - | 55.0 ± 63.5 | 1 | 2 |",
+        "| ER-FSL | 56.7 ± 75.9 | 66.7 ± 51.7 | 1 | 3 |",
+        "| IID++ | 70.0 ± 127.1 | 80.0 ± 127.1 | 1 | 2 |",
+    ]
     assert lines[2] == "| ER-FSL+ | 55.0 ± 63.5 |  | 45.0 ± 0.0 |  | 1 | 2 |"
     # over seeds 0 and 1: -20 and -10; ER-FSL+ is its average there
     assert lines[3] == "| ER-FSL | 56.7 ± 75.9 | -15.0 ± 63.5 (2) | 45.0 ± 0.0 | +0.0 ± 0.0 (2) | 1 | 3 |"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -179,18 +179,44 @@ def printed_cell(config: RunConfig) -> tuple[float, float] | None:
     return table1(config.method, config.stream, getattr(config.settings, "memory", 0))
 
 
+def contest(results: Sequence[Result]) -> tuple[list[Result], dict[str, list[Result]]]:
+    """The runs of ER-FSL+, and of each rival that was run, all under one protocol."""
+    ours = report.by_method([one for one in results if one.config.method == PLUS and one.anytime]).get(PLUS, [])
+    groups = with_both([one for one in results if one.config.method in RIVALS])
+    if ours:
+        report.check_one_protocol([*ours, *(one for group in groups.values() for one in group)])
+    return ours, {name: groups[name] for name in RIVALS if name in groups}
+
+
+def headline(results: Sequence[Result]) -> str:
+    """Where ER-FSL+ and its rivals end, and what a step of each costs: for a reader in a hurry."""
+    ours, groups = contest(results)
+    if not ours:
+        return "Not run yet."
+
+    def end(group: Sequence[Result], side: Callable[[Result], tuple[float, ...]]) -> str:
+        return report.cell(metrics.summarise([side(one)[FINAL] for one in group]))
+
+    cells = {PLUS: ["-", end(ours, _last)]}  # its last weights are not what it predicts by
+    cells |= {name: [end(group, side) for side in SIDES.values()] for name, group in groups.items()}
+    runs = {PLUS: ours, **groups}
+    body = [
+        [report.title(name), *both, f"{METHODS[name].cost:g}", str(len(runs[name]))] for name, both in cells.items()
+    ]
+    heads = ["final accuracy %", "by last weights", "by an average of them", "FLOPs / ER", "runs"]
+    return rows(heads, body)
+
+
 def claim(results: Sequence[Result]) -> str:
     """ER-FSL+ and its rivals, these by their last weights and by their averages.
 
     Paired over common seeds; IID and IID++ meet other streams, so they are compared by Welch's test, at the end alone:
     on the way they are asked for all classes from the first look on.
     """
-    ours = report.by_method([one for one in results if one.config.method == PLUS and one.anytime]).get(PLUS, [])
+    ours, groups = contest(results)
     if not ours:
         return "Not run yet."
-    groups = with_both([one for one in results if one.config.method in RIVALS])
-    report.check_one_protocol([*ours, *(one for group in groups.values() for one in group)])
-    lines = [(name, side) for name in RIVALS if name in groups for side in SIDES]
+    lines = [(name, side) for name in groups for side in SIDES]
     body = [[report.title(PLUS)], *([f"{report.title(name)}{side}"] for name, side in lines)]
     holds = []
     for measure, title in ((FINAL, "at the end"), (ANYTIME, "on the way")):

@@ -309,6 +309,7 @@ KINDS: dict[str, Callable[[str], str]] = {
     "names": names,
     "averages": lambda folder: beyond.averages(ROOT / folder),
     "average": lambda folder: beyond.last_and_average(rows_of_the_paper(folder)),
+    "headline": lambda folder: beyond.headline(stored(folder)),
     "claim": lambda folder: beyond.claim(stored(folder)),
     "changes": lambda folder: beyond.changes(stored(folder), _costs("results/benchmarks/changes.json")),
     "again": lambda folder: beyond.again(stored(folder)),
