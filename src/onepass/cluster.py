@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 ADDRESS = re.compile(r"(?:ray://)?([\w.-]+|\[[\da-fA-F:]+\]):(\d{1,5})")
 RETRIES = 10  # of one run, each from its last checkpoint; one that kills every worker must end some day
+JOINS = 3  # tries: from outside, Ray starts a server for each client, and one that dies as it starts fails the client
 PATIENCE = 30.0  # seconds that runs have to save their state when they are told to stop
 
 
@@ -46,6 +47,17 @@ def check(on: str) -> None:
         raise UsageError(f"on={on!r} needs Ray: pip install 'ray[client]'")
 
 
+def _join(ray: Any, on: str) -> None:
+    for left in reversed(range(JOINS)):
+        try:
+            ray.init(None if on == "ray" else on, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        except Exception as error:
+            if not (left and isinstance(error, ConnectionAbortedError)):
+                raise RunError(f"cannot join the Ray cluster of {on!r}: {error}") from error
+        else:
+            return
+
+
 @contextlib.contextmanager
 def joined(on: str) -> Iterator[None]:
     """Connected to the cluster; what was connected or started here ends here, and nothing else does."""
@@ -55,10 +67,7 @@ def joined(on: str) -> Iterator[None]:
         return
     _knock(on)
     ray = _ray()
-    try:
-        ray.init(None if on == "ray" else on, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    except Exception as error:
-        raise RunError(f"cannot join the Ray cluster of {on!r}: {error}") from error
+    _join(ray, on)
     try:
         with contextlib.redirect_stdout(cast(TextIO, Hushed(sys.stdout))):
             yield
