@@ -74,7 +74,10 @@ def averages(folder: Path) -> str:
     differences = [against(column, CHOSEN) for column in columns]
     names = list(dict.fromkeys(name for column in differences for name in column))
     last = {"last": "the last weights"}
-    body = [[last.get(name, name), *(signed(column.get(name, NOT_RUN)) for column in differences)] for name in names]
+    body = [
+        [last.get(name, name), *(signed(column[name]) if name in column else "-" for column in differences)]
+        for name in names
+    ]
     note = f"Points above or below {CHOSEN} beside the same training. {BOLD}"
     swings = [swing(title, group) for title, group in zip(titles, found.values(), strict=True)]
     return "\n".join([rows(["kept", *titles], [chosen, *body]), "", note, "", SWING, "", *swings])
@@ -180,9 +183,10 @@ def printed_cell(config: RunConfig) -> tuple[float, float] | None:
 
 
 def contest(results: Sequence[Result]) -> tuple[list[Result], dict[str, list[Result]]]:
-    """The runs of ER-FSL+, and of each rival that was run, all under one protocol."""
+    """The runs of ER-FSL+, and those of each rival on the same seeds: others would shift the means beside its own."""
     ours = report.by_method([one for one in results if one.config.method == PLUS and one.anytime]).get(PLUS, [])
-    groups = with_both([one for one in results if one.config.method in RIVALS])
+    seeds = {one.config.seed for one in ours}
+    groups = with_both([one for one in results if one.config.method in RIVALS and one.config.seed in seeds])
     if ours:
         report.check_one_protocol([*ours, *(one for group in groups.values() for one in group)])
     return ours, {name: groups[name] for name in RIVALS if name in groups}
@@ -235,7 +239,7 @@ def claim(results: Sequence[Result]) -> str:
         row += [f"{METHODS[name].cost:g}", str(len(groups[name]))]
     heads = ["row", "final", f"minus {report.title(PLUS)}", "anytime", f"minus {report.title(PLUS)}", "FLOPs / ER", "n"]
     absent = [report.title(name) for name in RIVALS if name not in groups]
-    missing = f" Not run: {', '.join(absent)}." if absent else ""
+    missing = f" Not run on these seeds: {', '.join(absent)}." if absent else ""
     note = (
         "In brackets the number of seeds. Bold: p < 0.05, Holm-adjusted in its column, by a paired t test over common "
         f"seeds, or Welch's for IID and IID++, which meet other streams.{missing}"
