@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -54,8 +55,9 @@ class ERFSLPlus(ERFSL):
     def places(self, labels: Sequence[int]) -> Tensor:
         """Slots for the next samples, -1 for those not to be kept (Chrysakis and Moens, 2020)."""
         rng, capacity, filled = self.memory.rng, self.memory.capacity, len(self.memory)
-        y, met, full = (rows.to("cpu", copy=True) for rows in (self.memory.field("y"), self.met, self.full))
-        counts = y[:filled].bincount(minlength=self.problem.n_classes)
+        # In NumPy, whose calls cost a third of torch's here.
+        y, met, full = (rows.to("cpu", copy=True).numpy() for rows in (self.memory.field("y"), self.met, self.full))
+        counts = np.bincount(y[:filled], minlength=self.problem.n_classes)
         slots = []
         for label in labels:  # one by one: each draws from the memory that the one before it left
             met[label] += 1
@@ -64,18 +66,17 @@ class ERFSLPlus(ERFSL):
             else:
                 largest = counts == counts.max()
                 full |= largest
-                kept = int(counts[label]) / int(met[label])
-                if full[label] and torch.rand((), generator=rng, dtype=torch.float64) >= kept:
+                if full[label] and torch.rand((), generator=rng, dtype=torch.float64) >= counts[label] / met[label]:
                     slots.append(-1)
                     continue
-                among = (y == label if full[label] else largest[y]).nonzero().flatten()
+                among = np.flatnonzero(y == label if full[label] else largest[y])
                 slot = int(among[torch.randint(len(among), (), generator=rng)])
                 counts[y[slot]] -= 1
             y[slot] = label
             counts[label] += 1
             slots.append(slot)
-        self.met.copy_(met)
-        self.full.copy_(full)
+        self.met.copy_(torch.from_numpy(met))
+        self.full.copy_(torch.from_numpy(full))
         return torch.tensor(slots)
 
     def learn(self, batch: Batch, replay: Batch) -> Tensor:
