@@ -58,7 +58,7 @@ def main() -> None:
     cases: dict[str, tuple[str, Mapping[str, Any]]] = {name: (name, {}) for name in options.methods}
     if options.changes:
         stream = SETTING[0]
-        cases = {name: (plus.LEARNER, plus.settings(change, stream)) for name, change in plus.CHANGES.items()}
+        cases = {name: (plus.learner(change), plus.settings(change, stream)) for name, change in plus.CHANGES.items()}
     er_cost = measure("er", *SETTING)
     for name, (method, settings) in cases.items():
         cost = measure(method, *SETTING, **settings)

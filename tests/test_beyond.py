@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -22,12 +23,16 @@ from onepass import pictures
 from onepass.batch import Task
 from onepass.checks import failures
 from onepass.errors import UsageError
+from onepass.methods import method_class
 from onepass.methods.er_fsl import ERFSL
 from onepass.methods.er_fsl_plus import ERFSLPlus
 from onepass.methods.scr import SCR
 from onepass.results import Result, RunConfig
 from onepass.runner import run
 from onepass.statistics import Difference
+from onepass.views import VIEWS
+
+MORE = "thirty replayed, one view each, gamma 0.7"
 
 
 def result(config: RunConfig, last: float, average: float) -> Result:
@@ -223,10 +228,40 @@ def test_what_was_kept_stands_beside_all_of_it_with_one_left_out_on_fresh_seeds(
     assert beyond.again([*(one for one in chosen if one not in worse), *worse]) == "No change was kept."
 
 
+def test_what_the_last_change_gives_rivals_stands_beside_the_studies_without_it(tmp_path: Path) -> None:
+    for name, better in (("er-fsl", 0.4), ("er", 0.3)):
+        for seed in range(2):
+            (tmp_path / f"cifar10-{name}-{seed}.json").write_text(json.dumps(study(seed, 0.1, better)))
+    assert beyond.rivals([], tmp_path) == "Not run yet."
+    cases = ((plus.CHANGES[MORE], (0.45, 0.55)), (plus.RIVALS["er"], (0.31, 0.33)))
+    runs = [
+        result(plus.config(change, "cifar10", seed), 0.1, final)
+        for change, finals in cases
+        for seed, final in enumerate(finals)
+    ]
+    lines = beyond.rivals(runs, tmp_path).splitlines()
+    assert lines[2] == "| ER-FSL | 40.0 ± 0.0 | 50.0 ± 63.5 | +10.0 ± 63.5 (2) |"  # t(0.975, 1) = 12.706
+    assert lines[3] == "| ER | 30.0 ± 0.0 | 32.0 ± 12.7 | +2.0 ± 12.7 (2) |"
+    assert len(lines) == 6
+
+
+def test_a_rival_given_the_last_change_learns_one_view_of_each_image() -> None:
+    batch, memory = labelled([0, 1, 1]), labelled([2, 3], seed=1)
+    for name, change in plus.RIVALS.items():
+        cls = method_class(plus.learner(change))
+        assert issubclass(cls, method_class(name))
+        learner = make(cls, normed_net(8, 4), views="digits", replay=change["replay"])
+        drawn = VIEWS["digits"](torch.cat([batch.x, memory.x]) / 255, copy.deepcopy(learner.rng))
+        (x, y), (x_old, y_old) = learner.views(batch, memory)
+        assert torch.equal(torch.cat([x, x_old]), drawn)
+        assert (y.tolist(), y_old.tolist()) == ([0, 1, 1], [2, 3])
+
+
 def test_two_changes_of_one_setting_cannot_be_had_together() -> None:
     assert list(plus.together(["one joint forward pass"])) == [plus.BASE, plus.ALL]
     with pytest.raises(UsageError, match="same setting"):
         plus.together(["class-balanced retrieval", "replay without the running task"])
+    assert plus.together(["gamma 0.7", MORE])[plus.ALL] == plus.CHANGES[MORE]  # to the same value they can
 
 
 def test_a_candidate_without_changes_is_er_fsl_bit_for_bit() -> None:
@@ -241,25 +276,26 @@ def test_a_candidate_without_changes_is_er_fsl_bit_for_bit() -> None:
 
 
 def test_what_was_kept_is_er_fsl_plus_bit_for_bit() -> None:
-    kept = ["one joint forward pass", "class-balanced storage"]
-    tried = make(
-        candidates.Candidate, normed_net(8, 6), memory=12, subspace=4, average=0.9, **plus.together(kept)[plus.ALL]
-    )
-    ours = make(ERFSLPlus, normed_net(8, 6), memory=12, subspace=4, decay=0.9)
+    kept = plus.together(["one joint forward pass", "class-balanced storage", MORE])[plus.ALL]
+    cls = method_class(plus.learner(kept))
+    common = {"views": "digits", "memory": 40, "subspace": 4}
+    tried = make(cls, normed_net(8, 6), **common, **{**plus.settings(kept, "cifar10"), "average": 0.9})
+    ours = make(ERFSLPlus, normed_net(8, 6), **common, decay=0.9)
     for learner in (tried, ours):
         for index, classes in enumerate([(1, 4), (0, 5)]):
             learner.begin_task(Task(index, classes))
             for seed in range(8):
-                learner.observe(some_batch(4, classes, 10 * index + seed))
+                learner.observe(some_batch(8, classes, 10 * index + seed))
     assert state_of(copied(ours.mean.copies[0])) == state_of(copied(tried.average.copies[0]))
     assert torch.equal(ours.memory.field("x"), tried.memory.field("x"))
 
 
 @pytest.mark.parametrize("name", plus.CHANGES)
 def test_every_change_keeps_the_contract(name: str) -> None:
-    config = candidates.CandidateConfig.from_json({**plus.settings(plus.CHANGES[name], "cifar10"), "subspace": None})
+    cls = method_class(plus.learner(plus.CHANGES[name]))
+    config = cls.Config.from_json({**plus.settings(plus.CHANGES[name], "cifar10"), "subspace": None})
     promises = ["same seed, same bits", "save in mid-task and load: identical", "predict is pure", "one-sample batch"]
-    assert [problem for _, problem in failures(candidates.Candidate, config, promises) if problem] == []
+    assert [problem for _, problem in failures(cls, config, promises) if problem] == []
 
 
 def test_a_change_is_kept_if_it_helps_on_both_streams_and_in_all_pairs_but_one() -> None:
@@ -277,6 +313,17 @@ def test_twice_the_subspace_is_twice_features_over_tasks() -> None:
     change = plus.CHANGES["subspaces twice as large, reused"]
     found = {stream: plus.config(change, stream, 0).learner_config.to_json()["subspace"] for stream in beyond.TITLES}
     assert found == {"cifar10": 64, "cifar100": 32}
+
+
+def test_runs_of_two_versions_of_a_learners_file_cannot_stand_in_one_table() -> None:
+    def runs(codes: str) -> list[Result]:
+        names = (plus.BASE, "one joint forward pass", MORE)  # the last is in a file of its own
+        made = [result(plus.config(plus.CHANGES[name], "cifar10", 0), 0.1, 0.4) for name in names]
+        return [replace(one, protocol={"code": code}) for one, code in zip(made, codes, strict=True)]
+
+    assert beyond.changes(runs("aab"), {}).startswith("| change | CIFAR-10 |")
+    with pytest.raises(UsageError, match="several versions"):
+        beyond.changes(runs("acb"), {})
 
 
 # The changes.

@@ -336,6 +336,31 @@ def changes(results: Sequence[Result], costs: Mapping[str, Mapping[str, float]])
     return "\n".join([rows(heads, body), "", BOLD])
 
 
+def rivals(results: Sequence[Result], folder: Path) -> str:
+    """What the last change gives ER-FSL and others on the first stream, by their averages; without it: the studies."""
+    stream = next(iter(TITLES))
+    cases = {"er-fsl": list(plus.CHANGES.values())[-1], **plus.RIVALS}
+    column = _columns(results, cases, range(plus.RUNS), "er-fsl").get(stream)
+    if not column:
+        return "Not run yet."
+    pairs = {}
+    for name, given in column.items():
+        studies = [json.loads(path.read_text()) for path in sorted(folder.glob(f"{stream}-{name}-[0-9].json"))]
+        pairs[name] = {"without": _ends(studies)[CHOSEN], "with": given}
+    gains = [against(pair, "without")["with"] for pair in pairs.values()]
+    adjusted = holm([gain.p for gain in gains])
+    body = [
+        [
+            report.title(name),
+            *(report.cell(metrics.summarise(list(side.values()))) for side in pair.values()),
+            signed(replace(gain, p=p)),
+        ]
+        for (name, pair), gain, p in zip(pairs.items(), gains, adjusted, strict=True)
+    ]
+    heads = [TITLES[stream], "ten, two views each", "thirty, one view each", "gain"]
+    return "\n".join([rows(heads, body), "", BOLD])
+
+
 def again(results: Sequence[Result]) -> str:
     """What was kept, on seeds that chose nothing: with one left out, and with none, minus all of it."""
     first = _columns(results, plus.CHANGES, range(plus.RUNS), plus.BASE)
@@ -376,8 +401,9 @@ def _columns(
             columns.setdefault(stream, {}).setdefault(name, {})[seed] = final
             used.setdefault(f"{name} on {stream}", []).append(result)
     report.check_alike(used)
-    if len({result.protocol.get("code") for group in used.values() for result in group}) > 1:
-        raise UsageError("runs of several versions of candidates.py cannot stand in one table")
+    made = {(result.config.method, result.protocol.get("code")) for group in used.values() for result in group}
+    if len(made) > len({method for method, _ in made}):
+        raise UsageError("runs of several versions of one learner's file cannot stand in one table")
     return {stream: column for stream, column in columns.items() if needed in column}
 
 

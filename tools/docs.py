@@ -313,6 +313,7 @@ KINDS: dict[str, Callable[[str], str]] = {
     "claim": lambda folder: beyond.claim(stored(folder)),
     "changes": lambda folder: beyond.changes(stored(folder), _costs("results/benchmarks/changes.json")),
     "again": lambda folder: beyond.again(stored(folder)),
+    "rivals": lambda folder: beyond.rivals(stored(folder), ROOT / "results/average"),
 }
 
 

@@ -1,7 +1,8 @@
-"""ER-FSL+: ER-FSL's loss in one pass, classes stored alike, prediction by an average worked out step by step."""
+"""ER-FSL+: ER-FSL's loss in one pass over views, classes stored alike, prediction by an average worked out by hand."""
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import torch
@@ -11,6 +12,7 @@ from helpers import copied, labelled, make, normed_net, some_batch, some_images
 from onepass.batch import Task
 from onepass.methods.er_fsl import ERFSL
 from onepass.methods.er_fsl_plus import ERFSLPlus
+from onepass.views import VIEWS
 
 
 def learned(cls: type[ERFSL], **settings: float) -> ERFSL:
@@ -26,7 +28,7 @@ def learned(cls: type[ERFSL], **settings: float) -> ERFSL:
 def test_its_loss_is_er_fsls_over_one_joint_pass() -> None:
     plus, plain, apart = (
         make(cls, normed_net(8, 4), memory=12, subspace=3, **settings)
-        for cls, settings in ((ERFSLPlus, {}), (ERFSL, {"forward": "joint"}), (ERFSL, {}))
+        for cls, settings in ((ERFSLPlus, {}), (ERFSL, {"forward": "joint", "gamma": 0.7}), (ERFSL, {"gamma": 0.7}))
     )
     losses = []
     for learner in (plus, plain, apart):
@@ -35,6 +37,33 @@ def test_its_loss_is_er_fsls_over_one_joint_pass() -> None:
         losses.append(learner.loss(some_batch(4, (2, 3), 1), some_batch(5, (0, 1), 2)))
     assert torch.equal(losses[0], losses[1])
     assert not torch.equal(losses[0], losses[2])  # batch-norm sees two passes there
+
+
+def test_it_learns_a_view_of_each_image_or_the_image_too() -> None:
+    batch, more = labelled([0, 1, 1]), labelled([2, 3], seed=1)
+    for images in ("view", "both"):
+        learner = make(ERFSLPlus, normed_net(8, 4), views="digits", subspace=3, images=images)
+        drawn = VIEWS["digits"](torch.cat([batch.x, more.x]) / 255, copy.deepcopy(learner.rng))  # in one go
+        (x, y), (x_more, y_more) = learner.views(batch, more)
+        if images == "view":
+            assert torch.equal(torch.cat([x, x_more]), drawn)
+            assert (y.tolist(), y_more.tolist()) == ([0, 1, 1], [2, 3])
+        else:
+            assert torch.equal(x, torch.cat([batch.x / 255, drawn[:3]]))
+            assert (y.tolist(), y_more.tolist()) == ([0, 1, 1] * 2, [2, 3] * 2)
+        assert not torch.equal(drawn[:3], batch.x / 255)
+
+
+def test_it_replays_thirty_images_in_the_work_of_ten_and_their_views() -> None:
+    passed: dict[type[ERFSL], list[int]] = {ERFSL: [], ERFSLPlus: []}
+    for cls, sizes in passed.items():
+        learner = make(cls, normed_net(8, 4), views="digits", memory=40, subspace=3)
+        learner.net.body.register_forward_hook(lambda _, images, __, sizes=sizes: sizes.append(len(images[0])))
+        learner.begin_task(Task(0, (0, 1)))
+        for step in range(4):
+            learner.observe(some_batch(10, (0, 1), step))
+    assert passed[ERFSL][-2:] == [20, 20]
+    assert passed[ERFSLPlus][-1:] == [40]
 
 
 def test_it_predicts_by_the_average_in_the_dimensions_used() -> None:

@@ -186,7 +186,7 @@ METHODS: dict[str, Method] = {
         _at("er_fsl_plus", "ERFSLPlus"),
         "ER-FSL+",
         "onepass",
-        "ER-FSL with one joint pass, a class-balanced memory and an average that predicts",
+        "ER-FSL that replays more for the same work, from a class-balanced memory, and predicts by an average",
         1.0,
         "ER-FSL's masks and count; two numbers a class; an averaged copy of the network",
         boundaries="a task's beginning gives it its next subspace",

@@ -1,9 +1,10 @@
-"""ER-FSL+: ER-FSL with one joint pass, a class-balanced memory and an average that predicts; ours (docs/beyond.md)."""
+"""ER-FSL+: ER-FSL that replays more for the same work, and predicts by an average; ours (docs/beyond.md)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -20,13 +21,17 @@ from onepass.net import Net
 
 @dataclass(frozen=True)
 class ERFSLPlusConfig(ERFSLConfig):
+    replay: int = option(30, "memory samples replayed in each step", low=1)
+    gamma: float = option(0.7, "weight of the replayed loss; 1 - gamma weighs the new batch", low=0, high=1)
+    images: Literal["view", "both"] = option("view", "what is learned of each image: a view, or the image and a view")
     forward: Forward = option("joint", FORWARD)
     decay: float = option(0.98, "of the average that predicts, for each step", low=0, high=1)
 
 
 class ERFSLPlus(ERFSL):
-    """ER-FSL's loss, over new and replayed samples in one pass. The memory holds every class alike. An average of the
-    weights predicts.
+    """ER-FSL's loss, over new and replayed samples in one pass. Each image is learned as one view, where ER-FSL learns
+    the image and a view, so that three times as many can be replayed for the same work. The memory holds every class
+    alike. An average of the weights predicts.
 
     memory: a class that ever was the largest keeps a fair sample of itself; any other takes its place from the largest
     V, v = averages of the weights W of the head and of those of the network, their statistics too, after each step:
@@ -48,6 +53,11 @@ class ERFSLPlus(ERFSL):
     def widen(self, n_classes: int) -> None:
         super().widen(n_classes)
         self.met, self.full = (F.pad(rows, (0, n_classes - len(rows))) for rows in (self.met, self.full))
+
+    def views(self, *batches: Batch) -> list[tuple[Tensor, Tensor]]:
+        if self.config.images == "both":
+            return super().views(*batches)
+        return [(view, batch.y) for (_, view), batch in zip(self.pairs(*batches), batches, strict=True)]
 
     def remember(self, batch: Batch) -> None:
         self.memory.write(self.places(batch.y.tolist()), batch)

@@ -1,0 +1,18 @@
+"""One view of each image in the place of the image and a view: twice as many images for the same work.
+
+Beside candidates.py, not in it: stored runs know a learner by the hash of its file.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from candidates import Candidate
+from onepass.batch import Batch
+
+
+class Once(Candidate):
+    """A candidate that learns a view of each image, and not the image itself."""
+
+    def views(self, *batches: Batch) -> list[tuple[Tensor, Tensor]]:
+        return [(view, batch.y) for (_, view), batch in zip(self.pairs(*batches), batches, strict=True)]
