@@ -43,7 +43,7 @@ CHANGES: dict[str, Mapping[str, Any]] = {
     "the average teaches on replay": {"teach": 1.0},
     "half the learning rate": {"lr": 0.05},
     "Adam at 0.001": {"adam": True, "lr": 0.001},
-    "gamma 0.7": {"gamma": 0.7},
+    (PART := "gamma 0.7"): {"gamma": 0.7},  # of the next one, alone: to see what it does there
     "thirty replayed, one view each, gamma 0.7": {"learner": ONCE, "replay": 30, "gamma": 0.7},
 }
 

@@ -192,6 +192,7 @@ def test_a_change_stands_as_its_difference_to_the_runs_without_it() -> None:
     assert (
         lines[3] == f"| {joint} | +2.0 ± 2.5 (3) | 1.00 | 0.91 | open |"
     )  # sd 1, t(0.975, 2) = 4.303, over sqrt(3); p = 0.074
+    assert f"| {plus.PART} | not run | not measured | not measured |  |" in lines  # no change that could be kept
     assert len(lines) == 2 + len(plus.CHANGES) + 2
     assert beyond.changes(runs[3:], {}) == "Not run yet."
 

@@ -411,7 +411,7 @@ def _verdicts(columns: Mapping[str, Mapping[str, Seeds]]) -> dict[str, str]:
     return {
         name: verdict([_gains(columns.get(stream, {}), name, plus.BASE) for stream in TITLES], plus.RUNS)
         for name in plus.CHANGES
-        if name != plus.BASE
+        if name not in (plus.BASE, plus.PART)
     }
 
 
