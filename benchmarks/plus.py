@@ -25,11 +25,13 @@ from onepass.executors import run_many
 from onepass.metrics import final_accuracy
 from onepass.results import RunConfig
 
-LEARNER, ONCE = "candidates:Candidate", "once:Once"
+LEARNER = "candidates:Candidate"
 DECAY = 0.98
 FEATURES = 160  # of slim-resnet18
 RUNS = 3
 BASE, ALL = "ER-FSL with the average", "all that was kept"
+MORE = "thirty replayed, one view each, gamma 0.7"
+PART = "gamma 0.7"  # of that change, alone: what does the rest of it do?
 CHANGES: dict[str, Mapping[str, Any]] = {
     BASE: {},
     "one joint forward pass": {"forward": "joint"},
@@ -43,11 +45,10 @@ CHANGES: dict[str, Mapping[str, Any]] = {
     "the average teaches on replay": {"teach": 1.0},
     "half the learning rate": {"lr": 0.05},
     "Adam at 0.001": {"adam": True, "lr": 0.001},
-    (PART := "gamma 0.7"): {"gamma": 0.7},  # of the next one, alone: to see what it does there
-    "thirty replayed, one view each, gamma 0.7": {"learner": ONCE, "replay": 30, "gamma": 0.7},
+    PART: {"gamma": 0.7},
+    MORE: {"learner": "once:Once", "replay": 30, "gamma": 0.7},
 }
-
-RIVALS: dict[str, Mapping[str, Any]] = {  # that are given the last change
+RIVALS: dict[str, Mapping[str, Any]] = {  # that are given more replay too
     "er": {"learner": "rivals:MoreER", "replay": 30},
     "pcr": {"learner": "rivals:MorePCR", "replay": 30},
 }
@@ -92,8 +93,8 @@ def main() -> int:
     parser.add_argument("stream")
     parser.add_argument("--only", nargs="+", help="names of changes, or of lines of the table of what was kept")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--kept", nargs="+", choices=list(CHANGES)[1:])
-    which.add_argument("--rivals", action="store_true")
+    which.add_argument("--kept", nargs="+", choices=list(CHANGES)[1:], help="run these again, together, on fresh seeds")
+    which.add_argument("--rivals", action="store_true", help=f"run {' and '.join(RIVALS)} with thirty replayed")
     parser.add_argument("--runs", type=int, default=RUNS)
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--out", type=Path, required=True)

@@ -32,8 +32,6 @@ from onepass.runner import run
 from onepass.statistics import Difference
 from onepass.views import VIEWS
 
-MORE = "thirty replayed, one view each, gamma 0.7"
-
 
 def result(config: RunConfig, last: float, average: float) -> Result:
     """Two tasks; by the last weights the old task falls to 0.2 on the way, by the average to 0.4."""
@@ -234,7 +232,7 @@ def test_what_the_last_change_gives_rivals_stands_beside_the_studies_without_it(
         for seed in range(2):
             (tmp_path / f"cifar10-{name}-{seed}.json").write_text(json.dumps(study(seed, 0.1, better)))
     assert beyond.rivals([], tmp_path) == "Not run yet."
-    cases = ((plus.CHANGES[MORE], (0.45, 0.55)), (plus.RIVALS["er"], (0.31, 0.33)))
+    cases = ((plus.CHANGES[plus.MORE], (0.45, 0.55)), (plus.RIVALS["er"], (0.31, 0.33)))
     runs = [
         result(plus.config(change, "cifar10", seed), 0.1, final)
         for change, finals in cases
@@ -262,7 +260,7 @@ def test_two_changes_of_one_setting_cannot_be_had_together() -> None:
     assert list(plus.together(["one joint forward pass"])) == [plus.BASE, plus.ALL]
     with pytest.raises(UsageError, match="same setting"):
         plus.together(["class-balanced retrieval", "replay without the running task"])
-    assert plus.together(["gamma 0.7", MORE])[plus.ALL] == plus.CHANGES[MORE]  # to the same value they can
+    assert plus.together([plus.PART, plus.MORE])[plus.ALL] == plus.CHANGES[plus.MORE]  # to the same value they can
 
 
 def test_a_candidate_without_changes_is_er_fsl_bit_for_bit() -> None:
@@ -277,7 +275,7 @@ def test_a_candidate_without_changes_is_er_fsl_bit_for_bit() -> None:
 
 
 def test_what_was_kept_is_er_fsl_plus_bit_for_bit() -> None:
-    kept = plus.together(["one joint forward pass", "class-balanced storage", MORE])[plus.ALL]
+    kept = plus.together(["one joint forward pass", "class-balanced storage", plus.MORE])[plus.ALL]
     cls = method_class(plus.learner(kept))
     common = {"views": "digits", "memory": 40, "subspace": 4}
     tried = make(cls, normed_net(8, 6), **common, **{**plus.settings(kept, "cifar10"), "average": 0.9})
@@ -318,7 +316,7 @@ def test_twice_the_subspace_is_twice_features_over_tasks() -> None:
 
 def test_runs_of_two_versions_of_a_learners_file_cannot_stand_in_one_table() -> None:
     def runs(codes: str) -> list[Result]:
-        names = (plus.BASE, "one joint forward pass", MORE)  # the last is in a file of its own
+        names = (plus.BASE, "one joint forward pass", plus.MORE)  # the last is in a file of its own
         made = [result(plus.config(plus.CHANGES[name], "cifar10", 0), 0.1, 0.4) for name in names]
         return [replace(one, protocol={"code": code}) for one, code in zip(made, codes, strict=True)]
 

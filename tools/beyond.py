@@ -337,9 +337,9 @@ def changes(results: Sequence[Result], costs: Mapping[str, Mapping[str, float]])
 
 
 def rivals(results: Sequence[Result], folder: Path) -> str:
-    """What the last change gives ER-FSL and others on the first stream, by their averages; without it: the studies."""
+    """What more replay gives ER-FSL and others on the first stream, by their averages; without it: the studies."""
     stream = next(iter(TITLES))
-    cases = {"er-fsl": list(plus.CHANGES.values())[-1], **plus.RIVALS}
+    cases = {"er-fsl": plus.CHANGES[plus.MORE], **plus.RIVALS}
     column = _columns(results, cases, range(plus.RUNS), "er-fsl").get(stream)
     if not column:
         return "Not run yet."
