@@ -242,6 +242,8 @@ def test_what_the_last_change_gives_rivals_stands_beside_the_studies_without_it(
     assert lines[2] == "| ER-FSL | 40.0 ± 0.0 | 50.0 ± 63.5 | +10.0 ± 63.5 (2) |"  # t(0.975, 1) = 12.706
     assert lines[3] == "| ER | 30.0 ± 0.0 | 32.0 ± 12.7 | +2.0 ± 12.7 (2) |"
     assert len(lines) == 6
+    with pytest.raises(UsageError, match="different data"):
+        beyond.rivals([replace(one, data={"sha256": "b"}) for one in runs], tmp_path)
 
 
 def test_a_rival_given_the_last_change_learns_one_view_of_each_image() -> None:

@@ -344,9 +344,13 @@ def rivals(results: Sequence[Result], folder: Path) -> str:
     if not column:
         return "Not run yet."
     pairs = {}
+    digests = {one.data["sha256"] for one in results if one.config.stream == stream and "sha256" in one.data}
     for name, given in column.items():
         studies = [json.loads(path.read_text()) for path in sorted(folder.glob(f"{stream}-{name}-[0-9].json"))]
         pairs[name] = {"without": _ends(studies)[CHOSEN], "with": given}
+        digests |= {values["data"]["sha256"] for values in studies}
+    if len(digests) > 1:
+        raise UsageError(f"runs and studies of {stream} are of different data and cannot stand in one table")
     gains = [against(pair, "without")["with"] for pair in pairs.values()]
     adjusted = holm([gain.p for gain in gains])
     body = [
