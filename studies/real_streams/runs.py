@@ -1,0 +1,54 @@
+"""The queue of long runs, one command a line, most needed first.
+
+    python studies/real_streams/runs.py | xargs ...   (see queue.sh beside this file)
+
+Every run keeps an average of its weights (ER-FSL+ its own), so that each row can be read by last weights and by average.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+SEEDS = (0, 1, 2)
+ROWS = ("er", "er-fsl", "er-fsl+", "pcr", "ss-il", "er-ace", "scr", "iid++", "finetune")
+ABLATIONS = (  # columns 2 to 7 of table 3; column 1 is ER-FSL itself
+    "--new-weight 0",
+    "--replay-weight 0",
+    "--test-in task",
+    "--learn-in first",
+    "--learn-in used --replay-in task",
+    "--new-weight 1 --replay-weight 1",
+)
+SIZES = {"10": 3, "51": 16, "100": 31, "200": 62}  # the paper's size: the same share of d / T with 160 features
+GAMMAS = ("0.1", "0.3", "0.5", "0.9")
+
+
+def run(method: str, seed: int, extra: str = "", stream: str = "cifar100", net: str = "slim-resnet18") -> str:
+    memory = "" if method in ("finetune", "iid", "iid++") else " --memory 1000"
+    average = "" if method == "er-fsl+" else " --average 0.98"
+    return f"{method} --stream {stream} --net {net} --seed {seed}{memory}{average} {extra}".rstrip()
+
+
+def queue() -> Iterator[str]:
+    for seed in SEEDS:
+        for method in ROWS:
+            yield run(method, seed)
+    for seed in SEEDS:
+        for change in ABLATIONS:
+            yield run("er-fsl", seed, change)
+    for seed in SEEDS:
+        for size in SIZES.values():
+            if size != 16:  # d / T, the default
+                yield run("er-fsl", seed, f"--subspace {size}")
+        for gamma in GAMMAS:
+            if gamma != "0.3":
+                yield run("er-fsl", seed, f"--gamma {gamma}")
+    for method in ("er-fsl", "er", "pcr"):
+        yield run(method, 0, net="resnet18")
+    for seed in SEEDS:  # Split CIFAR-10, where fewer seeds are stored
+        for method in ROWS:
+            yield run(method, seed, stream="cifar10")
+
+
+if __name__ == "__main__":
+    print("\n".join(queue()))
