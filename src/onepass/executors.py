@@ -22,7 +22,7 @@ import torch
 from onepass import cluster, store
 from onepass.data import catalog
 from onepass.errors import RunError, UsageError, explain
-from onepass.methods import code_digest
+from onepass.methods.identity import code_digest
 from onepass.results import Result, RunConfig
 from onepass.runner import Run, changeable, run
 

@@ -26,7 +26,7 @@ from onepass.evaluate import accuracy_by_task, look
 from onepass.factory import build, save
 from onepass.learner import Learner, Problem
 from onepass.logs import Log, check_log
-from onepass.methods import code_digest
+from onepass.methods.identity import code_digest
 from onepass.results import WINDOW, Result, RunConfig
 from onepass.stream import TaskData, batches, make_tasks, n_batches
 

@@ -88,9 +88,13 @@ def save_evaluations(path: Path, lines: list[dict[str, Any]]) -> None:
 
 
 def save_result(path: Path, result: Result) -> None:
-    """With a hash of the file's own text, in which zeros stand for the hash."""
-    text = json.dumps({"sha256": UNSIGNED, **result.to_json()}, indent=1) + "\n"
-    write_text(path / "result.json", text.replace(UNSIGNED, _hash(text), 1))
+    write_text(path / "result.json", sign(result.to_json()))
+
+
+def sign(values: dict[str, Any]) -> str:
+    """A result as text with a hash of itself, in which zeros stand for the hash."""
+    text = json.dumps({"sha256": UNSIGNED} | {k: v for k, v in values.items() if k != "sha256"}, indent=1) + "\n"
+    return text.replace(UNSIGNED, _hash(text), 1)
 
 
 def _hash(text: str) -> str:
@@ -101,7 +105,7 @@ def load_result(
     path: Path, config: RunConfig, quiet: bool = False, digest: str = "", code: str | None = None
 ) -> Result | None:
     """The stored result, or None if there is none that can be trusted; a damaged one is named on stderr, and so is one
-    of other data than those with the `digest`, or of a method of one's own whose file had another hash than `code`."""
+    of other data than those with the `digest`, or of a method of one's own whose code was another than `code`."""
     file = path / "result.json"
     try:
         result = _read(file)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib
-import inspect
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onepass.config import unknown
@@ -229,16 +226,3 @@ def import_learner(path: str) -> type[Learner]:
     if not (isinstance(found, type) and issubclass(found, Learner)):
         raise UsageError(f"{path!r} is {found!r}: needed is a subclass of onepass.Learner")
     return found
-
-
-def code_digest(name: str) -> str:
-    """A hash of the file that a method of your own is in, which may change under its name; empty for ours."""
-    return "" if name in METHODS else _source_digest(import_learner(name))  # type: ignore[arg-type]  # has a hash
-
-
-@functools.cache  # of the class as it was imported, whatever happens to its file afterwards
-def _source_digest(cls: type[Learner]) -> str:
-    try:
-        return hashlib.sha256(Path(inspect.getsourcefile(cls) or "").read_bytes()).hexdigest()
-    except (OSError, TypeError):  # typed in a notebook or an interpreter
-        return ""
