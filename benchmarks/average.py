@@ -23,18 +23,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from onepass.average import Average
-from onepass.checkpoint import write_text
-from onepass.evaluate import accuracy_by_task
-from onepass.functional import batchnorm_layers, class_means
-from onepass.learner import Learner
-from onepass.memory import Memory
+from onepass.bench.evaluate import accuracy_by_task
+from onepass.bench.metrics import mean
+from onepass.bench.result import RunConfig
+from onepass.bench.runner import Run, host_facts
+from onepass.bench.stream import batches
+from onepass.learner.augment import decode
+from onepass.learner.average import Average
+from onepass.learner.base import Learner
+from onepass.learner.checkpoint import write_text
+from onepass.learner.functional import batchnorm_layers, class_means
+from onepass.learner.memory import Memory
 from onepass.methods.er_fsl import ERFSL
-from onepass.metrics import mean
-from onepass.results import RunConfig
-from onepass.runner import Run, host_facts
-from onepass.stream import batches
-from onepass.views import decode
 
 DECAYS = (0.9, 0.95, 0.98, 0.99, 0.999)
 CHOSEN = "decay 0.98"

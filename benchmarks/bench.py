@@ -24,16 +24,16 @@ from unittest import mock
 import numpy
 import torch
 
-from onepass import runner
-from onepass.checkpoint import write_text
+from onepass.bench import runner
+from onepass.bench.result import Result, RunConfig
+from onepass.bench.runner import host_facts
+from onepass.bench.store import folder, load_all, save_result
 from onepass.executors import run_many, stored
-from onepass.learner import Learner
+from onepass.learner.base import Learner
+from onepass.learner.checkpoint import write_text
 from onepass.paper.experiments import experiment
 from onepass.paper.scales import Cut
 from onepass.paper.tables import table
-from onepass.results import Result, RunConfig
-from onepass.runner import host_facts
-from onepass.store import folder, load_all, save_result
 
 ROOT = Path(__file__).resolve().parent.parent
 PER_CLASS = 60  # training images: 60 steps of ten, five tasks

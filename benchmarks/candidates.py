@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from onepass.batch import Batch
 from onepass.config import option
-from onepass.losses import unit
+from onepass.learner.augment import decode
+from onepass.learner.batch import Batch
+from onepass.learner.losses import unit
 from onepass.methods.er_fsl import ERFSL, ERFSLConfig, Space
-from onepass.views import decode
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,9 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 
 import plus
-from onepass.cost import STEPS, measure, prepare
-from onepass.learner import Problem
-from onepass.methods import METHODS
+from onepass.bench.cost import STEPS, measure, prepare
+from onepass.learner.base import Problem
+from onepass.methods.registry import METHODS
 
 SETTING = ("cifar10", Problem(10, (3, 32, 32), "colour", 5), "slim-resnet18", 1000)
 

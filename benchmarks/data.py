@@ -22,16 +22,16 @@ from pathlib import Path
 
 import torch
 
-from onepass.batch import Batch
+from onepass.bench.result import RunConfig
+from onepass.bench.runner import Run
+from onepass.bench.stream import StreamConfig, TaskData, batches, make_tasks
 from onepass.data import Dataset, cache, cifar, folder, mini_imagenet  # noqa: F401  # imports are not what is timed
 from onepass.data.catalog import cache_folder, canonical, load
-from onepass.learner import Problem
+from onepass.learner.augment import decode
+from onepass.learner.base import Problem
+from onepass.learner.batch import Batch
+from onepass.learner.net import Net, Pool
 from onepass.methods.er import ER, ERConfig
-from onepass.net import Net, Pool
-from onepass.results import RunConfig
-from onepass.runner import Run
-from onepass.stream import StreamConfig, TaskData, batches, make_tasks
-from onepass.views import decode
 
 
 def resident() -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from candidates import Candidate
-from onepass.batch import Batch
+from onepass.learner.batch import Batch
 
 
 class Once(Candidate):

@@ -20,10 +20,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from onepass.bench.metrics import final_accuracy
+from onepass.bench.result import RunConfig
 from onepass.errors import UsageError
 from onepass.executors import run_many
-from onepass.metrics import final_accuracy
-from onepass.results import RunConfig
 
 LEARNER = "candidates:Candidate"
 DECAY = 0.98

@@ -24,11 +24,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from onepass.batch import Batch, Task
 from onepass.executors import cores
-from onepass.learner import Learner, Problem
-from onepass.methods import method_class
-from onepass.net import Net, make_net
+from onepass.learner.base import Learner, Problem
+from onepass.learner.batch import Batch, Task
+from onepass.learner.net import Net, make_net
+from onepass.methods.registry import method_class
 
 SHAPE = (3, 32, 32)
 PEERS = {"RaptorMai": 1.3, "CapyMOA": 2.0, "mammoth": 8.5, "avalanche": 17.0}  # CPU ms, measured once on this machine

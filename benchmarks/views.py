@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from onepass.views import colour
+from onepass.learner.augment import colour
 
 BATCH = 20
 

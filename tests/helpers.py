@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from onepass.batch import Batch
-from onepass.learner import Learner, Problem
-from onepass.net import Net
+from onepass.learner.base import Learner, Problem
+from onepass.learner.batch import Batch
+from onepass.learner.net import Net
 
 SHAPE = (1, 4, 4)
 PIXELS = 16

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from helpers import L, assert_finite, observe_all, some_batch
-from onepass.batch import Batch, Task
-from onepass.learner import Learner
-from onepass.methods.ahead import Ahead
+from onepass.learner.base import Learner
+from onepass.learner.batch import Batch, Task
+from onepass.methods.lookahead import Ahead
 
 # Ways through tasks.
 

@@ -19,18 +19,18 @@ import beyond
 import candidates
 import plus
 from helpers import copied, labelled, make, no_replay, normed_net, rng, some_batch, state_of
-from onepass import pictures
-from onepass.batch import Task
-from onepass.checks import failures
+from onepass.bench.result import Result, RunConfig
+from onepass.bench.runner import run
 from onepass.errors import UsageError
-from onepass.methods import method_class
+from onepass.learner.augment import VIEWS
+from onepass.learner.batch import Task
+from onepass.learner.checks import failures
 from onepass.methods.er_fsl import ERFSL
 from onepass.methods.er_fsl_plus import ERFSLPlus
+from onepass.methods.registry import method_class
 from onepass.methods.scr import SCR
-from onepass.results import Result, RunConfig
-from onepass.runner import run
-from onepass.statistics import Difference
-from onepass.views import VIEWS
+from onepass.report import plots
+from onepass.report.significance import Difference
 
 
 def result(config: RunConfig, last: float, average: float) -> Result:
@@ -170,7 +170,7 @@ def test_curves_show_the_mean_of_the_runs_by_last_weights_and_by_average(
     results = [result(replace(config, seed=seed), 0.3, 0.5) for seed in range(2)]
     results[1].anytime[0]["accuracy"] = [0.8]
     drawn: list[Figure] = []
-    monkeypatch.setattr(pictures, "save", lambda figure, path: drawn.append(figure))
+    monkeypatch.setattr(plots, "save", lambda figure, path: drawn.append(figure))
     beyond.curves(results, tmp_path / "curves.png")
     panel = drawn[0].axes[0]
     means = {line.get_label(): list(line.get_ydata()) for line in panel.lines if line.get_alpha() is None}

@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 import pytest
 
+from onepass.bench.result import RunConfig
+from onepass.cli.flags import Parser, add_settings
 from onepass.config import LearnerConfig, ReplayConfig, choices, option, plain
 from onepass.errors import UsageError
-from onepass.flags import Parser, add_settings
-from onepass.methods import METHODS, canonical, method_class
 from onepass.methods.er import ERConfig
 from onepass.methods.er_fsl import ERFSLConfig
-from onepass.results import RunConfig
+from onepass.methods.registry import METHODS, canonical, method_class
 
 
 def unlike_the_default(entry: dataclasses.Field[Any], kind: Any) -> Any:

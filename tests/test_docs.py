@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from onepass.checks import PROMISES, check_learner
-from onepass.methods import METHODS, import_learner, method_class
+from onepass.learner.checks import PROMISES, check_learner
+from onepass.methods.registry import METHODS, import_learner, method_class
 
 ROOT = Path(__file__).resolve().parent.parent
 

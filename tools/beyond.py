@@ -15,14 +15,16 @@ from typing import Any
 from matplotlib.figure import Figure
 from scipy.stats import spearmanr, ttest_ind
 
-from onepass import metrics, pictures, report
+from onepass.bench import metrics
+from onepass.bench.result import Result, RunConfig
+from onepass.bench.store import key
 from onepass.errors import UsageError
-from onepass.methods import METHODS
+from onepass.methods.registry import METHODS
 from onepass.paper import table1
-from onepass.results import Result, RunConfig
-from onepass.statistics import Difference, against, holm, paired, real
-from onepass.store import key
-from onepass.tables import figure
+from onepass.report import plots
+from onepass.report import summary as report
+from onepass.report.significance import Difference, against, holm, paired, real
+from onepass.report.tables import figure
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))  # learners and cases of stored runs
 
@@ -299,7 +301,7 @@ def curves(results: Sequence[Result], path: Path) -> None:
     drawn.supxlabel("steps", fontsize="small")
     drawn.supylabel("accuracy on all tasks met so far, %", fontsize="small")
     drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside upper right", ncols=2, frameon=False)
-    pictures.save(drawn, path)
+    plots.save(drawn, path)
 
 
 def _last(result: Result) -> tuple[float, float, float]:

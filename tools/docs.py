@@ -17,15 +17,17 @@ from pathlib import Path
 
 import beyond
 import onepass
-from onepass import executors, pictures, report, tables
-from onepass.methods import METHODS
+from onepass import executors
+from onepass.bench.result import Result
+from onepass.bench.store import key, load_all
+from onepass.methods.registry import METHODS
 from onepass.paper import experiments
 from onepass.paper import figures as figures_of_the_paper
 from onepass.paper import tables as paper_tables
 from onepass.paper.scales import Cut
-from onepass.results import Result
-from onepass.statistics import against
-from onepass.store import key, load_all
+from onepass.report import plots, tables
+from onepass.report import summary as report
+from onepass.report.significance import against
 
 ROOT = Path(__file__).resolve().parent.parent
 STANDINS = {  # what was measured on stand-ins carries their name
@@ -244,7 +246,7 @@ def drawn(path: Path, argument: str) -> None:
     """A figure of the paper with what is stored."""
     whole, found = found_of(*argument.split(":"))
     if found:
-        pictures.save(figures_of_the_paper.draw(whole, found), path)
+        plots.save(figures_of_the_paper.draw(whole, found), path)
 
 
 def experiment(argument: str) -> str:

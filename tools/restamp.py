@@ -16,8 +16,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from onepass.bench.store import sign
 from onepass.methods.identity import source_digest
-from onepass.store import sign
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -6,42 +6,42 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onepass.batch import Batch, Task
-    from onepass.checks import check_learner
+    from onepass.bench.metrics import summarise
+    from onepass.bench.result import Result, RunConfig
+    from onepass.bench.runner import run
     from onepass.config import LearnerConfig, ReplayConfig, option
     from onepass.data.catalog import STREAMS
     from onepass.executors import run_many
-    from onepass.factory import build, load, save
-    from onepass.learner import Learner, Problem
-    from onepass.memory import Memory
-    from onepass.methods import METHODS
-    from onepass.metrics import summarise
-    from onepass.net import Net
-    from onepass.results import Result, RunConfig
-    from onepass.runner import run
+    from onepass.learner.base import Learner, Problem
+    from onepass.learner.batch import Batch, Task
+    from onepass.learner.checks import check_learner
+    from onepass.learner.memory import Memory
+    from onepass.learner.net import Net
+    from onepass.methods.factory import build, load, save
+    from onepass.methods.registry import METHODS
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "Batch": "batch",
-    "Task": "batch",
-    "build": "factory",
-    "load": "factory",
-    "save": "factory",
-    "check_learner": "checks",
+    "Batch": "learner.batch",
+    "Task": "learner.batch",
+    "build": "methods.factory",
+    "load": "methods.factory",
+    "save": "methods.factory",
+    "check_learner": "learner.checks",
     "LearnerConfig": "config",
     "ReplayConfig": "config",
     "option": "config",
     "run_many": "executors",
-    "Learner": "learner",
-    "Problem": "learner",
-    "Memory": "memory",
-    "METHODS": "methods",
-    "summarise": "metrics",
-    "Net": "net",
-    "Result": "results",
-    "RunConfig": "results",
-    "run": "runner",
+    "Learner": "learner.base",
+    "Problem": "learner.base",
+    "Memory": "learner.memory",
+    "METHODS": "methods.registry",
+    "summarise": "bench.metrics",
+    "Net": "learner.net",
+    "Result": "bench.result",
+    "RunConfig": "bench.result",
+    "run": "bench.runner",
     "STREAMS": "data.catalog",
 }
 

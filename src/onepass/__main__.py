@@ -2,6 +2,6 @@
 
 import sys
 
-from onepass.cli import main
+from onepass.cli.main import main
 
 sys.exit(main())

@@ -2,7 +2,8 @@
 
     python studies/real_streams/runs.py | xargs ...   (see queue.sh beside this file)
 
-Every run keeps an average of its weights (ER-FSL+ its own), so that each row can be read by last weights and by average.
+Every run keeps an average of its weights (ER-FSL+ its own), so that each row can be read
+by last weights and by average.
 """
 
 from __future__ import annotations

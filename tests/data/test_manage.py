@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onepass.cli import main
+from onepass.cli.main import main
 from onepass.data import catalog, manage
 
 NAMES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]

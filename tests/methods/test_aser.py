@@ -34,10 +34,10 @@ from helpers import (
     state_of,
 )
 from method_helpers import SEEN, assert_learns_what_memory_lost, passes_of
-from onepass.batch import Batch, Task
+from onepass.learner.batch import Batch, Task
+from onepass.learner.net import Net
 from onepass.methods.aser import ASER, ASERConfig, knn_shapley
 from onepass.methods.er import ER
-from onepass.net import Net
 
 
 def aser(net: Net | None = None, classes: Sequence[int] = SEEN, **settings: Any) -> ASER:

@@ -25,11 +25,11 @@ from helpers import (
     some_batch,
 )
 from method_helpers import assert_learns_from_odd_samples, descend, entropy, inputs_of, into_second_task
-from onepass.batch import Batch, Task
+from onepass.learner.batch import Batch, Task
+from onepass.learner.net import Net
 from onepass.methods.derpp import DERPP
 from onepass.methods.er import ER
 from onepass.methods.finetune import FineTune
-from onepass.net import Net
 
 D, C = 8, 6
 OLD, NEW = (1, 4), (0, 5)

@@ -20,13 +20,13 @@ from helpers import (
     plain_net,
     some_batch,
 )
-from onepass.batch import Batch, Task
+from onepass.bench.stream import StreamConfig, batches, make_tasks
 from onepass.data.catalog import load
-from onepass.learner import Learner, Problem
+from onepass.learner.base import Learner, Problem
+from onepass.learner.batch import Batch, Task
+from onepass.learner.net import make_net
 from onepass.methods.er import ER, ERConfig
 from onepass.methods.finetune import FineTune
-from onepass.net import make_net
-from onepass.stream import StreamConfig, batches, make_tasks
 
 CLASSES = (0, 1, 2, 3)
 

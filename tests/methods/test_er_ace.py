@@ -28,10 +28,10 @@ from helpers import (
     some_batch,
 )
 from method_helpers import assert_names_change_nothing, descend, entropy, learn, take_renamed_head, task_batches, united
-from onepass.batch import Batch, Task
+from onepass.learner.batch import Batch, Task
+from onepass.learner.net import Net
 from onepass.methods.er import ER, ERConfig
 from onepass.methods.er_ace import ERACE
-from onepass.net import Net
 
 TASKS = [Task(0, (6, 1, 3)), Task(1, (0, 4, 7)), Task(2, (5, 2))]
 SEEN = [0, 1, 3, 4, 6, 7]  # in the second task; 2 and 5 are to come

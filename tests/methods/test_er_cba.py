@@ -34,12 +34,12 @@ from helpers import (
     state_of,
 )
 from method_helpers import descend, learn, task_batches
-from onepass.batch import Batch, Task
 from onepass.errors import Diverged
-from onepass.learner import SETTLE
+from onepass.learner.base import SETTLE
+from onepass.learner.batch import Batch, Task
+from onepass.learner.net import Net
 from onepass.methods.er import ER, ERConfig
 from onepass.methods.er_cba import ERCBA, ERCBAConfig
-from onepass.net import Net
 
 TASKS = [Task(0, (5, 1)), Task(1, (0, 4)), Task(2, (3,))]
 SEEN = [0, 1, 4, 5]  # in the second task; 2, 3 and 6 are to come

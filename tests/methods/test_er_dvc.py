@@ -44,12 +44,12 @@ from method_helpers import (
     slots,
     united,
 )
-from onepass.batch import Batch, Task
+from onepass.learner.augment import VIEWS
+from onepass.learner.batch import Batch, Task
+from onepass.learner.net import Net
 from onepass.methods import er_dvc as module
 from onepass.methods.er import ER
 from onepass.methods.er_dvc import ERDVC, ERDVCConfig
-from onepass.net import Net
-from onepass.views import VIEWS
 
 
 class Watched(WatchedChoice, ERDVC):

@@ -33,13 +33,13 @@ from helpers import (
     state_of,
 )
 from method_helpers import descend, entropy, learn, task_batches
-from onepass.batch import Batch, Task
 from onepass.errors import UsageError
-from onepass.factory import build
-from onepass.learner import Problem
+from onepass.learner.base import Problem
+from onepass.learner.batch import Batch, Task
+from onepass.learner.net import Net
 from onepass.methods.er import ER
 from onepass.methods.er_fsl import ERFSL, stretches
-from onepass.net import Net
+from onepass.methods.factory import build
 
 D, K = 12, 4  # features, and dimensions of a subspace with three tasks
 TASKS = [Task(0, (5, 1)), Task(1, (0, 4)), Task(2, (3, 2))]

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 
 from helpers import copied, labelled, make, normed_net, some_batch, some_images
-from onepass.batch import Task
+from onepass.learner.augment import VIEWS
+from onepass.learner.batch import Task
 from onepass.methods.er_fsl import ERFSL
 from onepass.methods.er_fsl_plus import ERFSLPlus
-from onepass.views import VIEWS
 
 
 def learned(cls: type[ERFSL], **settings: float) -> ERFSL:

@@ -29,12 +29,12 @@ from helpers import (
     some_batch,
 )
 from method_helpers import assert_names_change_nothing, descend, entropy, learn, take_renamed_head, united
-from onepass.batch import Batch, Task
-from onepass.learner import SETTLE
+from onepass.learner.base import SETTLE
+from onepass.learner.batch import Batch, Task
+from onepass.learner.net import Net
 from onepass.methods.er import ER, ERConfig
 from onepass.methods.er_ace import ERACE
 from onepass.methods.er_lode import ERLODE, ERLODEConfig
-from onepass.net import Net
 
 TASKS = [Task(0, (6, 1, 3)), Task(1, (0, 4)), Task(2, (7, 2, 9))]
 OLD, NEW = [0, 1, 3, 4, 6], [2, 7, 9]  # in the third task; 5 and 8 are to come

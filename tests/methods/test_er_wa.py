@@ -25,11 +25,11 @@ from helpers import (
     state_of,
 )
 from method_helpers import learn
-from onepass.batch import Task
-from onepass.learner import SETTLE, Learner
+from onepass.learner.base import SETTLE, Learner
+from onepass.learner.batch import Task
+from onepass.learner.net import Net
 from onepass.methods.er import ER, ERConfig
 from onepass.methods.er_wa import ERWA
-from onepass.net import Net
 
 TASKS = [Task(0, (6, 1, 3)), Task(1, (0, 4)), Task(2, (7, 2))]
 N, D = 9, 10  # class 5 and 8 never come

@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from helpers import assert_same_bits, copied, make, no_replay, normed_net, observe_all, pixel_net, some_batch
-from onepass.batch import Task
+from onepass.bench.stream import StreamConfig, batches, make_tasks
 from onepass.config import LearnerConfig
 from onepass.data.catalog import load
-from onepass.learner import Problem
+from onepass.learner.base import Problem
+from onepass.learner.batch import Task
+from onepass.learner.net import make_net
 from onepass.methods.er import ER
 from onepass.methods.finetune import FineTune
-from onepass.net import make_net
-from onepass.stream import StreamConfig, batches, make_tasks
 
 
 def test_a_step_is_a_hand_written_gradient_step() -> None:

@@ -37,13 +37,13 @@ from method_helpers import (
     parameters_of,
     united,
 )
-from onepass.batch import Batch, Task
 from onepass.errors import Diverged
+from onepass.learner.augment import decode
+from onepass.learner.batch import Batch, Task
+from onepass.learner.net import Net
 from onepass.methods.er import ER
 from onepass.methods.finetune import FineTune
 from onepass.methods.gmed import GMED, GMEDConfig
-from onepass.net import Net
-from onepass.views import decode
 
 
 class Watched(WatchedChoice, GMED):

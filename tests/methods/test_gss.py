@@ -25,10 +25,10 @@ from helpers import (
     state_of,
 )
 from method_helpers import SCOPE, SEEN, assert_learns_what_memory_lost, assert_learns_when_grown
-from onepass.batch import Batch, Task
+from onepass.learner.batch import Batch, Task
+from onepass.learner.net import Net
 from onepass.methods.er import ER
 from onepass.methods.gss import GSS, GSSConfig
-from onepass.net import Net
 
 
 def gss(net: Net | None = None, classes: Sequence[int] = SEEN, **settings: Any) -> GSS:

@@ -6,14 +6,14 @@ import torch
 import torch.nn.functional as F
 
 from helpers import joined, plain_net, some_batch
-from onepass.batch import Batch, Task
+from onepass.bench.result import RunConfig
+from onepass.bench.runner import run
+from onepass.bench.stream import StreamConfig, make_tasks
 from onepass.data import Dataset
-from onepass.learner import Problem
+from onepass.learner.base import Problem
+from onepass.learner.batch import Batch, Task
 from onepass.methods.finetune import FineTune
 from onepass.methods.iidpp import IIDPP
-from onepass.results import RunConfig
-from onepass.runner import run
-from onepass.stream import StreamConfig, make_tasks
 
 PROBLEM = Problem(4, (1, 4, 4), "none", 1)
 

@@ -39,11 +39,11 @@ from method_helpers import (
     slots,
     united,
 )
-from onepass.batch import Batch, Task
+from onepass.learner.batch import Batch, Task
+from onepass.learner.net import Net
 from onepass.methods.er import ER
 from onepass.methods.finetune import FineTune
 from onepass.methods.mir import MIR, MIRConfig
-from onepass.net import Net
 
 
 class Watched(WatchedChoice, MIR):

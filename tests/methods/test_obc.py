@@ -29,11 +29,11 @@ from helpers import (
     some_images,
 )
 from method_helpers import assert_learns_from_odd_samples, inputs_of, into_second_task
-from onepass.batch import Batch, Task
 from onepass.errors import Diverged
+from onepass.learner.batch import Batch, Task
+from onepass.learner.net import Net
 from onepass.methods.er import ER
 from onepass.methods.obc import OBC
-from onepass.net import Net
 
 D, C = 8, 6
 OLD, NEW = (1, 4), (0, 5)

@@ -34,12 +34,12 @@ from helpers import (
     some_images,
 )
 from method_helpers import descended, entropy, inputs_of, into_second_task, parameters_of
-from onepass.batch import Batch, Task
 from onepass.errors import UsageError
-from onepass.learner import Problem
+from onepass.learner.base import Problem
+from onepass.learner.batch import Batch, Task
+from onepass.learner.net import Net
 from onepass.methods import ocm as module
 from onepass.methods.ocm import OCM, light_view, transforms
-from onepass.net import Net
 
 D, P, C = 8, 4, 6  # features, projected features, classes
 TAU = 0.07

@@ -31,10 +31,10 @@ from helpers import (
     some_images,
 )
 from method_helpers import assert_learns_from_odd_samples, descend, inputs_of, into_second_task
-from onepass.batch import Batch, Task
-from onepass.losses import proxy_contrast
+from onepass.learner.batch import Batch, Task
+from onepass.learner.losses import proxy_contrast
+from onepass.learner.net import Net
 from onepass.methods.pcr import PCR
-from onepass.net import Net
 
 D, TAU = 8, 0.09
 OLD, NEW = (1, 4), (0, 5)

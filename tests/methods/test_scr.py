@@ -30,10 +30,10 @@ from helpers import (
     some_images,
 )
 from method_helpers import assert_learns_from_odd_samples, descended, inputs_of, into_second_task, parameters_of
-from onepass.batch import Batch, Task
-from onepass.losses import supcon
+from onepass.learner.batch import Batch, Task
+from onepass.learner.losses import supcon
+from onepass.learner.net import Net
 from onepass.methods.scr import SCR
-from onepass.net import Net
 
 D = 8
 OLD, NEW = (1, 4), (0, 5)

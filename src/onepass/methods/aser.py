@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from onepass.batch import Batch
 from onepass.config import option
-from onepass.functional import evaluating
+from onepass.learner.augment import decode
+from onepass.learner.batch import Batch
+from onepass.learner.functional import evaluating
 from onepass.methods.er import ER, FORWARD, ERConfig, Forward
-from onepass.views import decode
 
 CHUNK = 100  # images whose features are computed at once
 

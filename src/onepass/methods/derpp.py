@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from onepass.batch import Batch
 from onepass.config import ReplayConfig, option
-from onepass.learner import Learner
+from onepass.learner.base import Learner
+from onepass.learner.batch import Batch
 
 
 @dataclass(frozen=True)

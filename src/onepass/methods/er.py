@@ -9,10 +9,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from onepass.batch import Batch
 from onepass.config import CombineConfig, option
-from onepass.functional import union_mean
-from onepass.learner import Learner
+from onepass.learner.base import Learner
+from onepass.learner.batch import Batch
+from onepass.learner.functional import union_mean
 
 Forward = Literal["separate", "joint"]
 FORWARD = "new and replayed images in two passes, each normalised by its own batch, or in one"

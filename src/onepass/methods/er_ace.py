@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from onepass.batch import Batch
+from onepass.learner.batch import Batch
 from onepass.methods.er import ER
 
 

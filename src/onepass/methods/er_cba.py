@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from onepass.batch import Batch, Task
 from onepass.config import option
-from onepass.functional import frozen_batchnorm, together
+from onepass.learner.batch import Batch, Task
+from onepass.learner.functional import frozen_batchnorm, together
+from onepass.learner.net import widen
 from onepass.methods.er import ER, ERConfig
-from onepass.net import widen
 
 Passes = Sequence[tuple[Tensor, Tensor]]  # features and labels
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from onepass.batch import Batch
 from onepass.config import option
+from onepass.learner.batch import Batch
+from onepass.learner.net import linear, widen
 from onepass.methods.mir import MIR, MIRConfig
-from onepass.net import linear, widen
 
 HIDDEN = 128  # units of the small network that sees both views
 

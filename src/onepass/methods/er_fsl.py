@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from onepass.batch import Batch, Task
 from onepass.config import ReplayConfig, option
 from onepass.errors import UsageError
-from onepass.learner import Learner
+from onepass.learner.base import Learner
+from onepass.learner.batch import Batch, Task
 from onepass.methods.er import FORWARD, Forward
 
 Space = Literal["task", "used", "first", "all"]

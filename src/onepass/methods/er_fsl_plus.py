@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from onepass.average import Average
-from onepass.batch import Batch
 from onepass.config import option
+from onepass.learner.average import Average
+from onepass.learner.batch import Batch
+from onepass.learner.net import Net
 from onepass.methods.er import FORWARD, Forward
 from onepass.methods.er_fsl import ERFSL, ERFSLConfig
-from onepass.net import Net
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from onepass.batch import Batch, Task
 from onepass.config import option
+from onepass.learner.batch import Batch, Task
 from onepass.methods.er import ER, ERConfig
 from onepass.methods.ss_il import groups
 

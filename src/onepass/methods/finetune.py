@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from onepass.batch import Batch
-from onepass.learner import Learner
+from onepass.learner.base import Learner
+from onepass.learner.batch import Batch
 
 
 class FineTune(Learner):

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
-from onepass.batch import Batch
 from onepass.config import option
-from onepass.functional import evaluating
+from onepass.learner.augment import decode
+from onepass.learner.batch import Batch
+from onepass.learner.functional import evaluating
 from onepass.methods.er import ER, ERConfig
-from onepass.views import decode
 
 FIRST = 0.1  # score of the very first samples, which have nothing to be compared with
 PARALLEL = 10  # samples whose own gradients are held at once

@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onepass.methods import METHODS, import_learner
+from onepass.methods.registry import METHODS, import_learner
 
 if TYPE_CHECKING:
-    from onepass.learner import Learner
+    from onepass.learner.base import Learner
 
 VERSIONED = {"onepass", "torch", *sys.stdlib_module_names}  # a result tells their versions instead
 
@@ -57,7 +57,7 @@ def _imported(node: ast.AST) -> list[tuple[str, ...]]:
 
 
 def _plain(value: Any) -> Any:
-    """A syntax tree as lists that are the same in every version of Python: no empty fields, no places, no docstrings."""
+    """A syntax tree as lists: the same in every version of Python, without places in the file and docstrings."""
     if isinstance(value, list):
         return [_plain(item) for item in value]
     if not isinstance(value, ast.AST):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from onepass.batch import Batch
-from onepass.functional import union_mean
-from onepass.learner import Learner
+from onepass.learner.base import Learner
+from onepass.learner.batch import Batch
+from onepass.learner.functional import union_mean
 
 
 class IIDPP(Learner):

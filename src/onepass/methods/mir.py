@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from onepass.batch import Batch
 from onepass.config import CombineConfig, option
-from onepass.functional import frozen_batchnorm, virtual_step
-from onepass.methods.ahead import Ahead
-from onepass.views import decode
+from onepass.learner.augment import decode
+from onepass.learner.batch import Batch
+from onepass.learner.functional import frozen_batchnorm, virtual_step
+from onepass.methods.lookahead import Ahead
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from onepass.batch import Batch
 from onepass.config import option
-from onepass.functional import frozen_batchnorm, together
+from onepass.learner.batch import Batch
+from onepass.learner.functional import frozen_batchnorm, together
+from onepass.learner.net import widen
 from onepass.methods.er import ER, ERConfig
-from onepass.net import widen
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from onepass.batch import Batch
 from onepass.config import ReplayConfig, option
 from onepass.errors import UsageError
-from onepass.functional import Frozen
-from onepass.learner import Learner
-from onepass.losses import pair_losses, partners_mean, positives_mean
-from onepass.net import linear
-from onepass.views import crop, decode, draw_boxes, saturation_
+from onepass.learner.augment import crop, decode, draw_boxes, saturation_
+from onepass.learner.base import Learner
+from onepass.learner.batch import Batch
+from onepass.learner.functional import Frozen
+from onepass.learner.losses import pair_losses, partners_mean, positives_mean
+from onepass.learner.net import linear
 
 
 def transforms(x: Tensor) -> Tensor:

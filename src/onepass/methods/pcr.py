@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from onepass.batch import Batch
 from onepass.config import ReplayConfig, option
-from onepass.learner import Learner
-from onepass.losses import proxy_contrast, unit
+from onepass.learner.base import Learner
+from onepass.learner.batch import Batch
+from onepass.learner.losses import proxy_contrast, unit
 from onepass.methods.er import FORWARD, Forward
 
 

@@ -10,12 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from onepass.batch import Batch
 from onepass.config import ReplayConfig, option
-from onepass.functional import class_means
-from onepass.learner import Learner
-from onepass.losses import supcon
-from onepass.net import linear
+from onepass.learner.base import Learner
+from onepass.learner.batch import Batch
+from onepass.learner.functional import class_means
+from onepass.learner.losses import supcon
+from onepass.learner.net import linear
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from onepass.batch import Batch
 from onepass.config import option
-from onepass.functional import Frozen
+from onepass.learner.batch import Batch
+from onepass.learner.functional import Frozen
 from onepass.methods.er import ER, ERConfig
 
 

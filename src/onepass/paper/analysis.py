@@ -8,11 +8,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from onepass.batch import Batch
 from onepass.config import option
-from onepass.functional import evaluating
+from onepass.learner.augment import decode
+from onepass.learner.batch import Batch
+from onepass.learner.functional import evaluating
 from onepass.methods.er_fsl import ERFSL, ERFSLConfig, Space
-from onepass.views import decode
 
 
 @dataclass(frozen=True)

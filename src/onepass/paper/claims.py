@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from onepass.metrics import mean
-from onepass.results import Result
+from onepass.bench.metrics import mean
+from onepass.bench.result import Result
 
 Side = tuple[str, str]  # a cell's tag, and a measure of the experiment or of the claim
 

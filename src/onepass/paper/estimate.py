@@ -8,11 +8,11 @@ from pathlib import Path
 
 import torch
 
+from onepass.bench.result import Result, RunConfig
+from onepass.bench.stream import VALIDATION
 from onepass.data.catalog import find_stream, load
-from onepass.learner import Problem
-from onepass.methods import METHODS
-from onepass.results import Result, RunConfig
-from onepass.stream import VALIDATION
+from onepass.learner.base import Problem
+from onepass.methods.registry import METHODS
 
 IMAGE = 0.011  # predicting one, as a share of ER's step (docs/decisions.md)
 
@@ -48,7 +48,7 @@ def seconds(runs: Sequence[RunConfig], known: Iterable[Result], data_dir: Path |
 
 def _tried(config: RunConfig, data_dir: Path | None) -> float:
     """The seconds of one step of ER here."""
-    from onepass.cost import prepare
+    from onepass.bench.cost import prepare
 
     channels, height, width = load(config.stream, root=data_dir, image_size=config.image_size).x.shape[1:]
     stream = find_stream(config.stream)

@@ -11,14 +11,14 @@ from typing import Any
 
 import torch
 
-from onepass import metrics
+from onepass.bench import metrics
+from onepass.bench.result import Result, RunConfig
 from onepass.config import unknown
 from onepass.errors import UsageError
-from onepass.methods import METHODS
-from onepass.net import NETS
+from onepass.learner.net import NETS
+from onepass.methods.registry import METHODS
 from onepass.paper import printed
 from onepass.paper.scales import Cut
-from onepass.results import Result, RunConfig
 
 Printed = tuple[float, float | None]  # a mean and its interval, in per cent
 Measure = Callable[[Result], float | None]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onepass import metrics
-from onepass.metrics import summarise
+from onepass.bench import metrics
+from onepass.bench.metrics import summarise
 from onepass.paper.experiments import Cell, Experiment
 from onepass.paper.tables import Found, by_seed
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from onepass.bench.result import RunConfig
 from onepass.config import ReplayConfig, unknown
 from onepass.data.catalog import canonical as stream_name
 from onepass.data.catalog import find_stream
 from onepass.errors import UsageError
-from onepass.methods import canonical, method_class
-from onepass.results import RunConfig
+from onepass.methods.registry import canonical, method_class
 
 
 @dataclass(frozen=True)

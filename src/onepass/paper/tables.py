@@ -6,14 +6,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from onepass import report, statistics, tables
-from onepass.methods import METHODS
-from onepass.metrics import Summary, summarise
+from onepass.bench.metrics import Summary, summarise
+from onepass.bench.result import Result, RunConfig
+from onepass.methods.registry import METHODS
 from onepass.paper import printed
 from onepass.paper.claims import CLAIMS, Claim, Untested
 from onepass.paper.experiments import Cell, Experiment, Measure, Printed
-from onepass.results import Result, RunConfig
-from onepass.tables import Table
+from onepass.report import significance, tables
+from onepass.report import summary as report
+from onepass.report.tables import Table
 
 Found = Mapping[RunConfig, Result]
 Place = tuple[str, str]  # row and column
@@ -83,7 +84,7 @@ def _best(cells: Sequence[Cell], values: Mapping[Place, Mapping[int, float]], si
             for number, place in enumerate(places)
             if values[place]
         }
-        if (top := statistics.best(groups)) is not None:
+        if (top := significance.best(groups)) is not None:
             bold.add(places[int(top)])
     return bold
 
@@ -136,7 +137,7 @@ def _verdict(claim: Claim | Untested, experiment: Experiment, found: Found) -> S
     if claim.printed:
         first, second = (printed()[experiment.name][name] for name in claim.printed)
         theirs = f"{first - second:+.3g}"
-    difference = statistics.against({"higher": high, "lower": low}, "lower")["higher"]
+    difference = significance.against({"higher": high, "lower": low}, "lower")["higher"]
     if any(cell is not None and cell.clipped for cell in cells):
         return claim.text, "-", "0", theirs, "not tested at this scale"
     if difference.mean is None:
@@ -146,7 +147,7 @@ def _verdict(claim: Claim | Untested, experiment: Experiment, found: Found) -> S
     return claim.text, shown, str(difference.n), theirs, _word(difference)
 
 
-def _word(difference: statistics.Difference) -> str:
+def _word(difference: significance.Difference) -> str:
     assert difference.mean is not None
     if difference.n == 1:
         return f"{'as' if difference.mean > 0 else 'not as'} claimed in one run; no test"

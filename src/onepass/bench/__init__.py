@@ -1,0 +1,1 @@
+"""Streams, runs and what they measure."""

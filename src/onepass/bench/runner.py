@@ -1,0 +1,347 @@
+"""One run: a learner meets a stream once. The loop knows no method's name."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+
+from onepass.bench import store
+from onepass.bench.evaluate import accuracy_by_task, look
+from onepass.bench.result import WINDOW, Result, RunConfig
+from onepass.bench.stream import TaskData, batches, make_tasks, n_batches
+from onepass.bench.tensorboard import Log, check_log
+from onepass.data import Dataset
+from onepass.data.catalog import find_stream, is_path, load
+from onepass.errors import BadCheckpoint, Diverged, UsageError
+from onepass.learner.base import Learner, Problem
+from onepass.learner.batch import Batch
+from onepass.learner.checkpoint import fingerprint, load_state, load_tree, save_tree
+from onepass.methods.factory import build, save
+from onepass.methods.identity import code_digest
+
+Progress = Callable[[int, int], None]
+CHECKPOINT = "checkpoint.safetensors"
+LOSSES = 10  # steps between two losses that are written down
+
+
+def host_facts(device: str) -> dict[str, Any]:
+    """Bits are promised to be the same for the same versions, device and threads."""
+    from onepass import __version__
+
+    return {
+        "onepass": __version__,
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "system": platform.platform(),
+        "cores": os.cpu_count(),
+        "device": device,
+        "threads": torch.get_num_threads(),
+    }
+
+
+class Run:
+    """A run in progress: what it is made of, where it stands, and how it is saved and continued."""
+
+    def __init__(self, config: RunConfig, device: str = "cpu", data_dir: Path | str | None = None) -> None:
+        _prepare(device)
+        self.config = config
+        self.code = code_digest(config.method)
+        self.device = device
+        self.data: Dataset
+        self.tasks: list[TaskData]
+        data = load(config.stream, root=data_dir, image_size=config.image_size)
+        self.data, self.tasks = make_tasks(data, config.stream_config, seed=config.seed)
+        channels, height, width = data.x.shape[1:]
+        views = find_stream(config.stream).views
+        problem = Problem(len(data.classes), (channels, height, width), views, len(self.tasks))
+        self.learner: Learner = build(config.method, problem, config.learner_config, net=config.net, seed=config.seed)
+        self.learner.to(device)
+        self.matrix: list[list[float]] = []
+        self.matrix_average: list[list[float]] = []
+        self.anytime: list[dict[str, Any]] = []
+        self.prequential: list[list[int]] = []
+        self.losses: list[float] = []
+        self.facts: list[dict[str, Any]] = []
+        self.batch = -1  # the batch of the current task that comes next; -1: the task has not begun
+        self.seconds = 0.0
+
+    @property
+    def total(self) -> int:
+        return sum(n_batches(task, self.config.batch) for task in self.tasks)
+
+    def data_facts(self) -> dict[str, Any]:
+        return {
+            "learned": sum(len(task.train) for task in self.tasks),
+            "measured": sum(len(task.test) for task in self.tasks),
+            "shape": list(self.data.x.shape[1:]),
+            "sha256": self.data.digest,
+        }
+
+    def protocol(self) -> dict[str, Any]:
+        """Everything that decided the figures, as it was: no default has to be looked up to read a result."""
+        learner, names, settings = self.learner, self.data.classes, self.config.learner_config
+        optimizers = {name: _optimizer(optimizer) for name, optimizer in learner.optimizers()}
+        return {
+            "scenario": self.config.scenario,
+            "tasks": [[names[c] for c in task.info.classes] for task in self.tasks],
+            "class_order": list(dict.fromkeys(c for task in self.tasks for c in task.info.classes)),
+            "batch": self.config.batch,
+            "replay": learner.replay,
+            "memory": learner.memory.capacity,
+            "optimizers": optimizers,
+            "net": self.config.net,
+            "features": learner.net.head.in_features,
+            "parameters": sum(value.numel() for value in learner.parameters() if value.requires_grad),
+            "views": learner.problem.views,
+            "scope": settings.scope,
+            "seed": self.config.seed,
+            "measured_on": "a tenth of the training images" if self.config.validate else "the test images",
+            **({"code": self.code} if self.code else {}),
+        }
+
+    def evaluations(self) -> list[dict[str, Any]]:
+        """All evaluations in the order they were made."""
+        ends = itertools.accumulate(n_batches(task, self.config.batch) for task in self.tasks)
+        after: list[dict[str, Any]] = [
+            {"step": end, "accuracy": row, "after_task": index}
+            for index, (end, row) in enumerate(zip(ends, self.matrix, strict=False))
+        ]
+        for line, row in zip(after, self.matrix_average, strict=False):
+            line["accuracy_average"] = row
+        return sorted([*self.anytime, *after], key=lambda line: (line["step"], "after_task" in line))
+
+    def save(self, path: Path) -> None:
+        tree = {
+            "config": self.config.to_json(),
+            "threads": torch.get_num_threads(),
+            "matrix": self.matrix,
+            "matrix_average": self.matrix_average,
+            "anytime": self.anytime,
+            "prequential": self.prequential,
+            "facts": self.facts,
+            "losses": self.losses,
+            "batch": self.batch,
+            "seconds": self.seconds,
+            "data": self.data.digest,
+            "code": self.code,
+            "learner": self.learner.state_dict(),
+        }
+        save_tree(path, tree)
+
+    def restore(self, path: Path) -> None:
+        tree = load_tree(path)
+        if not isinstance(tree, dict) or tree.get("config") != self.config.to_json():
+            raise BadCheckpoint(f"{path} belongs to another run")
+        if tree.get("data", self.data.digest) != self.data.digest:
+            raise BadCheckpoint(f"{path} is of other data than are there now")
+        if tree.get("code", "") != self.code:
+            raise BadCheckpoint(f"{path} is of another {self.config.method.partition(':')[0]} than is there now")
+        torch.set_num_threads(tree["threads"])  # sums over another number of threads would end in other bits
+        load_state(self.learner, tree["learner"], path)
+        self.matrix, self.batch, self.seconds = tree["matrix"], tree["batch"], tree["seconds"]
+        self.matrix_average, self.losses = tree["matrix_average"], tree["losses"]
+        self.anytime, self.prequential, self.facts = tree["anytime"], tree["prequential"], tree["facts"]
+
+    def advance(
+        self,
+        after_step: Callable[[], None] = lambda: None,
+        after_evaluation: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Learn to the end of the stream from wherever the run stands."""
+        told = self.config.scenario != "task-free"
+        for task in self.tasks[len(self.matrix) :]:
+            if self.batch < 0:
+                if told:
+                    self.learner.begin_task(task.info)
+                self.batch = 0
+            for batch in batches(self.data, task, self.config.batch, start=self.batch):
+                if self.config.prequential:
+                    self._predict_first(batch)
+                begin = time.perf_counter()
+                loss = self.learner.observe(batch)
+                self.seconds += time.perf_counter() - begin
+                self.batch += 1
+                if self.learner.steps % LOSSES == 0:
+                    self.losses.append(loss.item())
+                if self.config.anytime and self.learner.steps % self.config.anytime == 0:
+                    self.anytime.append(self._evaluate(look, task))
+                    after_evaluation()
+                after_step()
+            if told:
+                self.learner.end_task()
+            line = self._evaluate(accuracy_by_task, task)
+            self.matrix.append(line["accuracy"])
+            if "accuracy_average" in line:
+                self.matrix_average.append(line["accuracy_average"])
+            self.facts.append(_plain(self.learner.facts()))
+            self.data.release()
+            self.batch = -1
+            after_evaluation()
+
+    def _evaluate(self, measure: Callable[..., list[float]], task: TaskData) -> dict[str, Any]:
+        """A look at the tasks so far, by the last weights and, if one is kept, by their average."""
+        tasks = self.tasks[: task.info.index + 1]
+        line = {"step": self.learner.steps, "accuracy": measure(self.learner, self.data, tasks)}
+        if self.learner.average is not None:
+            line["accuracy_average"] = measure(self.learner, self.data, tasks, last=False)
+        return line
+
+    def _predict_first(self, batch: Batch) -> None:
+        """Count what is predicted right before it is learned."""
+        if self.learner.steps % WINDOW == 0:
+            self.prequential.append([0, 0])
+        right = 0
+        if self.learner.seen:
+            with self.learner.predicting(last=True) as predict:
+                right = int((predict(batch.x).cpu() == batch.y).sum())
+        self.prequential[-1][0] += right
+        self.prequential[-1][1] += len(batch)
+
+
+def _plain(facts: dict[str, Any]) -> dict[str, Any]:
+    try:
+        json.dumps(facts, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"facts() returned {facts}: {error}; needed is JSON without NaN") from error
+    return facts
+
+
+def _optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    group = optimizer.param_groups[0]
+    facts: dict[str, Any] = {"kind": type(optimizer).__name__}
+    for name in ("lr", "momentum", "weight_decay", "betas"):
+        if name in group:
+            facts[name] = list(group[name]) if isinstance(group[name], tuple) else group[name]
+    return facts
+
+
+def run(
+    config: RunConfig,
+    out: Path | str | None = None,
+    *,
+    data_dir: Path | str | None = None,
+    device: str = "cpu",
+    checkpoint_seconds: float = 30.0,
+    progress: Progress = lambda done, total: None,
+    log: str = "",
+) -> Result:
+    """Train and measure. With `out`, the result is stored there, found again, and a stopped run continues."""
+    check_log(log)
+    if out is None:
+        if log:
+            raise UsageError(f"log={log!r}: curves lie in the run's folder; give out")
+        return _train(Run(config, device, data_dir), None, checkpoint_seconds, progress)
+    place = store.folder(Path(out), config)
+    digest, code = changeable(config, data_dir), code_digest(config.method)
+    if (stored := store.load_result(place, config, False, digest, code)) is not None:
+        return stored
+    with store.claim(place, waiting=lambda: progress(0, 1)), contextlib.ExitStack() as stack:
+        stored = store.load_result(place, config, True, digest, code)
+        if stored is not None:  # another process was quicker
+            return stored
+        state = _continued(place / CHECKPOINT, config, device, data_dir)
+        told = None
+        if log:
+            losses = [(LOSSES * (number + 1), loss) for number, loss in enumerate(state.losses)]
+            told = stack.enter_context(contextlib.closing(Log(place / log, losses, state.evaluations())))
+        result = _train(state, place, checkpoint_seconds, progress, told)
+        store.save_result(place, result)
+        (place / CHECKPOINT).unlink(missing_ok=True)
+        return result
+
+
+def changeable(config: RunConfig, data_dir: Path | str | None) -> str:
+    """The digest of a stream's data where they may change under its name: your own, if they are still there."""
+    if not is_path(config.stream):
+        return ""
+    try:
+        return load(config.stream, root=data_dir, image_size=config.image_size).digest
+    except UsageError:
+        return ""
+
+
+def _continued(checkpoint: Path, config: RunConfig, device: str, data_dir: Path | str | None) -> Run:
+    """The run where it stopped, or at its beginning."""
+    state = Run(config, device, data_dir)
+    if checkpoint.exists():
+        try:
+            state.restore(checkpoint)
+        except BadCheckpoint as error:
+            print(f"{error}; this run starts again from the beginning", file=sys.stderr)
+            return Run(config, device, data_dir)
+    return state
+
+
+def _train(state: Run, place: Path | None, seconds: float, progress: Progress, log: Log | None = None) -> Result:
+    config, learner, saved = state.config, state.learner, time.monotonic()
+
+    def after_step() -> None:
+        nonlocal saved
+        try:
+            progress(learner.steps, state.total)
+        except KeyboardInterrupt:  # asked to stop between two steps, where the state is whole
+            if place is not None:
+                state.save(place / CHECKPOINT)
+            raise
+        if log is not None and learner.steps % LOSSES == 0:
+            log.loss(learner.steps, state.losses[-1])
+        if place is not None and time.monotonic() - saved >= seconds:
+            state.save(place / CHECKPOINT)
+            saved = time.monotonic()
+
+    def after_evaluation() -> None:
+        lines = state.evaluations()
+        if place is not None:
+            store.save_evaluations(place, lines)
+        if log is not None:
+            log.evaluation(lines[-1])
+
+    try:
+        state.advance(after_step, after_evaluation)
+    except Diverged as error:
+        where = f"{config.method} on {config.stream}, seed {config.seed}, task {len(state.matrix)}"
+        if place is None:
+            raise Diverged(f"{where}: {error}") from None
+        save(learner, place / "diverged.safetensors")
+        raise Diverged(f"{where}: {error} in {place / 'diverged.safetensors'}") from None
+    return Result(
+        config,
+        state.matrix,
+        learner.steps,
+        state.seconds,
+        fingerprint(learner.state_dict()),
+        state.data_facts(),
+        host_facts(state.device),
+        state.protocol(),
+        state.matrix_average,
+        state.anytime,
+        state.prequential,
+        state.facts,
+        state.losses,
+    )
+
+
+def _prepare(device: str) -> None:
+    try:
+        kind = torch.device(device).type
+    except RuntimeError as error:
+        raise UsageError(f"unknown device {device!r}: give cpu, cuda or cuda:N") from error
+    if kind == "cuda":
+        if not torch.cuda.is_available():
+            raise UsageError(f"device {device!r}: torch finds no CUDA here; use --device cpu")
+        torch.backends.cudnn.benchmark = False
+        torch.backends.cudnn.deterministic = True
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

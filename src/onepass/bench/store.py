@@ -1,0 +1,159 @@
+"""Stored runs: one folder each, under a key of its config; a result appears whole or not at all.
+
+`result.json` is all that was measured; `evaluations.jsonl` grows by a line with each evaluation while a run goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from onepass.bench.result import Result, RunConfig
+from onepass.errors import RunError, UsageError
+from onepass.learner.checkpoint import write_text
+from onepass.methods.registry import METHODS
+
+DAMAGE = (OSError, ValueError, KeyError, TypeError, UsageError, RecursionError)
+UNSIGNED = "0" * 64
+LATER = ("anytime", "prequential")  # unset, they leave the keys of older versions as they were
+
+
+def key(config: RunConfig) -> str:
+    """A name for everything but the seed: equal settings, equal key."""
+    values = {name: value for name, value in config.to_json().items() if name != "seed"}
+    for name in LATER:
+        if not values[name]:
+            del values[name]
+    if values["settings"]["average"] is None:
+        del values["settings"]["average"]
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def folder(out: Path, config: RunConfig) -> Path:
+    method = config.method.replace(":", ".")
+    return out / f"{config.stream_label}-{method}-{key(config)}" / f"seed-{config.seed}"
+
+
+@contextlib.contextmanager
+def claim(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
+    """Only one process at a time trains a run; the others wait for it, calling `waiting` now and then.
+
+    The lock is the folder's own and ends with its process, however that ends. Where folders cannot be locked (Windows,
+    some network drives) two processes may train the same run: both write the same bits, and each file at once.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        handle = None if sys.platform == "win32" else os.open(path, os.O_RDONLY)
+    except OSError as error:
+        raise RunError(f"cannot write to {path}: {error}") from error
+    try:
+        told = False
+        while (lock := _lock(handle)) == "taken":
+            if not told:
+                print(f"{path} is being trained by another process; waiting for its result", file=sys.stderr)
+            told = True
+            waiting()
+            time.sleep(0.2)
+        if lock == "held":
+            for left in path.glob(".checkpoint.*"):  # of a process that was killed while it wrote
+                left.unlink(missing_ok=True)
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def _lock(handle: int | None) -> Literal["held", "taken", "impossible"]:
+    if handle is None:
+        return "impossible"
+    import fcntl
+
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return "taken" if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN) else "impossible"
+    return "held"
+
+
+def save_evaluations(path: Path, lines: list[dict[str, Any]]) -> None:
+    write_text(path / "evaluations.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+
+
+def save_result(path: Path, result: Result) -> None:
+    write_text(path / "result.json", sign(result.to_json()))
+
+
+def sign(values: dict[str, Any]) -> str:
+    """A result as text with a hash of itself, in which zeros stand for the hash."""
+    text = json.dumps({"sha256": UNSIGNED} | {k: v for k, v in values.items() if k != "sha256"}, indent=1) + "\n"
+    return text.replace(UNSIGNED, _hash(text), 1)
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def load_result(
+    path: Path, config: RunConfig, quiet: bool = False, digest: str = "", code: str | None = None
+) -> Result | None:
+    """The stored result, or None if there is none that can be trusted; a damaged one is named on stderr, and so is one
+    of other data than those with the `digest`, or of a method of one's own whose code was another than `code`."""
+    file = path / "result.json"
+    try:
+        result = _read(file)
+        if result.config != config:
+            raise ValueError("it belongs to another config")
+        problem = "is of other data than are there now" if digest not in ("", result.data.get("sha256")) else ""
+        if code not in (None, result.protocol.get("code", "")):
+            problem = f"was made by another {config.method.partition(':')[0]} than is there now"
+    except FileNotFoundError:
+        return None
+    except DAMAGE as error:
+        problem = _said(error)
+    if problem and not quiet:
+        print(f"{file} {problem}; it does not count", file=sys.stderr)
+    return None if problem else result
+
+
+def load_all(out: Path) -> list[Result]:
+    """Every result below a folder, in the order of methods and seeds; a damaged one is named on stderr and left out."""
+    results = []
+    for file in sorted(out.rglob("result.json")):
+        try:
+            result = _read(file)
+            if folder(Path(), result.config) != Path(*file.resolve().parts[-3:-1]):
+                raise ValueError("it belongs to another config")
+            results.append(result)
+        except DAMAGE as error:
+            print(f"{file} {_said(error)}; it is left out", file=sys.stderr)
+    order = {name: place for place, name in enumerate(METHODS)}
+    return sorted(results, key=lambda r: (order.get(r.config.method, len(order)), key(r.config), r.config.seed))
+
+
+def _said(error: Exception) -> str:
+    """A method or setting that is not known here is no damage."""
+    return f"cannot be used here ({error})" if isinstance(error, UsageError) else f"is damaged ({error})"
+
+
+def _read(file: Path) -> Result:
+    text = file.read_text(encoding="utf-8")
+    values: dict[str, Any] = json.loads(text)
+    if "sha256" in values and _hash(text.replace(values["sha256"], UNSIGNED, 1)) != values["sha256"]:  # not in old ones
+        raise ValueError("its text does not give its hash")
+    result = Result.from_json(values)
+    for matrix in filter(None, (result.accuracy_matrix, result.accuracy_matrix_average)):
+        if [len(row) for row in matrix] != list(range(1, len(matrix) + 1)):
+            raise ValueError("its accuracy matrix is not whole")
+        if not all(0 <= value <= 1 for row in matrix for value in row):
+            raise ValueError("an accuracy is not between 0 and 1")
+    if not result.accuracy_matrix or abs(result.final_accuracy - values["final_accuracy"]) > 1e-9:
+        raise ValueError("its accuracy matrix does not give its final accuracy")
+    return result

@@ -1,0 +1,143 @@
+"""Flags from the settings' dataclasses, and errors that name the nearest flag."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import difflib
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from onepass.bench.presets import PRESETS
+from onepass.config import LearnerConfig, ReplayConfig, choices, plain
+from onepass.errors import UsageError
+from onepass.methods.registry import METHODS, method_class
+
+
+class Parser(argparse.ArgumentParser):
+    """Misuse is an error like any other, with the nearest flag that exists."""
+
+    settings = False  # whether it has methods' settings among its flags
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **options)
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} ({self.prog} --help shows what there is)")
+
+    def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
+        values, rest = self.parse_known_args(arguments)
+        for flag in rest:
+            known = [name for action in self._actions for name in action.option_strings]
+            near = difflib.get_close_matches(flag.partition("=")[0], known, n=1, cutoff=0.7)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            if self.settings and (owners := having(flag)):
+                hint = f"; it is a setting of {', '.join(owners)}"
+            self.error(f"unknown argument {flag!r}{hint}")
+        return values
+
+
+def having(flag: str) -> list[str]:
+    """The methods that have this setting."""
+    name = flag.partition("=")[0].removeprefix("--").replace("-", "_")
+    return [method for method in METHODS if flag.startswith("--") and name in fields(method_class(method).Config)]
+
+
+def fields(config: type[LearnerConfig]) -> dict[str, dataclasses.Field[Any]]:
+    return {entry.name: entry for entry in dataclasses.fields(config)}
+
+
+def truth(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"{text!r}: allowed are true and false")
+    return text.lower() == "true"
+
+
+def add_settings(parser: Parser, configs: dict[str, type[LearnerConfig]]) -> list[str]:
+    """A flag for each setting of the named methods, and those that all replay methods share."""
+    parser.settings = True
+    flags: dict[str, tuple[type[LearnerConfig], dataclasses.Field[Any]]] = {}
+    known: list[type[LearnerConfig]] = [ReplayConfig, *configs.values()]
+    for config in known:
+        for name, entry in fields(config).items():
+            flags.setdefault(name, (config, entry))
+    group = parser.add_argument_group(
+        "settings"
+        if configs
+        else "settings that most methods share; METHOD --help shows all of one, with its own defaults"
+    )
+    for name, (config, entry) in flags.items():
+        kind = typing.get_type_hints(config)[name]
+        default = _defaults(name, {m: c for m, c in configs.items() if name in fields(c)} or {"": config})
+        group.add_argument(
+            "--" + name.replace("_", "-"),
+            dest=name,
+            type=truth if plain(kind) is bool else plain(kind),
+            choices=choices(kind) or None,
+            metavar=None if choices(kind) else "{true,false}" if plain(kind) is bool else plain(kind).__name__.upper(),
+            help=(entry.metadata["help"] + default).replace("%", "%%"),
+        )
+    return list(flags)
+
+
+def _defaults(name: str, configs: dict[str, type[LearnerConfig]]) -> str:
+    """The default, of each method where they differ, and what it is on streams with a preset."""
+    found = {method: fields(config)[name].default for method, config in configs.items()}
+    if len(set(found.values())) > 1:
+        text = ", ".join(f"{method} {value}" for method, value in found.items())
+    else:
+        text = next(str(value) for value in found.values())
+    presets = [
+        f"{'' if len(found) == 1 else method + ' '}{values[method][name]} on {stream}"
+        for stream, values in PRESETS.items()
+        for method in found
+        if name in values.get(method, {})
+    ]
+    return f" (default: {', '.join([text, *presets])})" if text != "None" else ""
+
+
+def add_stream(parser: Parser) -> None:
+    """What decides a stream beside its name and the seed, and the network that meets it."""
+    add = parser.add_argument
+    add("--tasks", type=int, default=0, metavar="N", help="number of tasks (default: the stream's, as in the paper)")
+    scenarios = "class-incremental, task-free, iid, iid++ or i-blurry-N-M, such as i-blurry-50-10"
+    add("--scenario", default="", help=f"{scenarios} (default: the method's)")
+    add("--class-order", default="shuffled", help="shuffled (by the seed), fixed, or every class as a,b,c")
+    add("--fraction", type=float, default=1.0, metavar="F", help="share of every class's training images (default: 1)")
+    add("--image-size", type=int, default=0, metavar="N", help="side of the images (default: as they come)")
+    add("--net", default="", help="resnet18, slim-resnet18 or small-cnn (default: the stream's)")
+    add("--batch", type=int, default=10, metavar="N", help="new samples in each step (default: 10)")
+
+
+def natural(word: str) -> int:
+    if not word.isdecimal():
+        raise argparse.ArgumentTypeError(f"{word!r} is not a whole number from 0 on")
+    return int(word)
+
+
+def add_execution(parser: Parser) -> None:
+    """Where runs are done, from which data, and where they are stored."""
+    add = parser.add_argument
+    add_place(parser)
+    add("--out", type=Path, default=Path("onepass-runs"), metavar="DIR", help="store of runs (default: %(default)s)")
+    add("--jobs", type=natural, default=0, metavar="N", help="runs side by side (default: one for each core)")
+    add("--on", default="", metavar="ray|[ray://]HOST:PORT", help="do the runs on a Ray cluster (default: here)")
+    add("--log", default="", metavar="tensorboard", help="curves of every run for TensorBoard, in its folder")
+
+
+def add_place(parser: Parser) -> None:
+    """From which data and on which device a run is made, and how often it is saved."""
+    add = parser.add_argument
+    where = "where data sets are (default: $ONEPASS_DATA, else ~/.cache/onepass)"
+    add("--data-dir", type=Path, metavar="DIR", help=where)
+    add_bad_images(parser)
+    add("--device", default="cpu", help="cpu, cuda or cuda:N (default: cpu)")
+    often = "a killed run loses at most so many seconds of work (default: 30)"
+    add("--checkpoint-seconds", type=float, default=30.0, metavar="S", help=often)
+
+
+def add_bad_images(parser: Parser) -> None:
+    what = "images that do not decode: skip and count them, or stop (default: skip)"
+    parser.add_argument("--bad-images", choices=["skip", "error"], default="skip", help=what)

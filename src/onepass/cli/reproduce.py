@@ -1,0 +1,208 @@
+"""`onepass reproduce`: a table or figure of the paper, with our figures beside the printed ones."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onepass.cli.flags import Parser, add_execution
+from onepass.data.catalog import STREAMS
+from onepass.errors import RunError, UsageError
+
+if TYPE_CHECKING:
+    from onepass.bench.result import RunConfig
+    from onepass.paper.experiments import Experiment
+    from onepass.paper.tables import Found
+    from onepass.report.tables import Table
+
+NAMES = {
+    "table1": "final accuracy: 20 methods, three data sets, four memories each",
+    "table2": "ER-CBA and ER-FSL in CBA's setting: accuracy and forgetting",
+    "table3": "ablation of ER-FSL: all, new and old classes",
+    "table4": "ER-FSL by subspace size, with and without reuse",
+    "table5": "computation and memory beside ER's (trains nothing)",
+    "figure2": "the analysis of features: decomposed inner products, accuracy by scale",
+    "figure4": "which dimensions each task learns and replays in",
+    "figure5": "accuracy after each task, memory 1000",
+    "figure6": "ER-FSL by gamma",
+}
+EXAMPLES = """
+examples:
+  onepass reproduce table3 --scale tiny                      digits, within a minute, no download
+  onepass reproduce table1 --scale small --only cifar10 --memory 1000 --runs 3
+  onepass reproduce table4 --scale small --stream cifar10    another stream in place of the paper's
+  onepass reproduce figure5 --plan                           what there is to do, and how long it takes
+"""
+
+
+def reproduce(command: str, words: Sequence[str]) -> None:
+    known = "\n".join(f"  {name:8} {about}" for name, about in NAMES.items())
+    about = (
+        f"The paper's tables and figures. Stored runs are not trained again; a stopped command continues.\n\n{known}"
+    )
+    parser = Parser(prog="onepass reproduce", description=about, epilog=EXAMPLES)
+    add = parser.add_argument
+    add("name", choices=list(NAMES), metavar="NAME", help=", ".join(NAMES))
+    add(
+        "--scale",
+        default="paper",
+        help="paper (the default): its protocol; small: slim-resnet18, a fifth; tiny: digits in minutes",
+    )
+    add("--stream", default="", help=f"in place of the paper's data sets: {', '.join(STREAMS)} or a path")
+    add("--only", nargs="+", default=[], metavar="PART", help="these columns, panels or points alone")
+    add("--methods", nargs="+", default=[], metavar="METHOD", help="these rows alone (table1, table2, table5, figure5)")
+    add(
+        "--memory",
+        nargs="+",
+        type=int,
+        default=[],
+        metavar="N",
+        help="these of the paper's memories alone (table1, table2)",
+    )
+    add("--runs", type=int, default=0, metavar="N", help="runs for each figure (default: the scale's)")
+    add("--plan", action="store_true", help="say what there is to do and how long it takes, and stop")
+    add("--stored", action="store_true", help="show what is stored, and train nothing")
+    add_execution(parser)
+    add("--json", action="store_true", help="print one JSON document on stdout instead of tables")
+    values = parser.parse(words)
+    if values.name == "table5":
+        _cost(values)
+        return
+    from onepass.paper.experiments import experiment
+    from onepass.paper.scales import Cut
+    from onepass.paper.tables import check
+
+    parts = (tuple(values.only), tuple(values.methods), tuple(values.memory))
+    wanted = experiment(values.name, Cut(values.scale, values.stream, *parts, values.runs))
+    from onepass.cli.session import execute, look
+
+    results = look(wanted.runs, values)
+    check(wanted, wanted.found(results))
+    _say_plan(wanted, wanted.found(results), values)
+    if values.plan:
+        return
+    if not values.stored:
+        places = {run: f"{cell.row}, {cell.column}" for cell in wanted.cells for run in cell.runs}
+        names = [f"{places[run]}, seed {run.seed}" for run in wanted.runs]
+        try:
+            results = [*execute(wanted.runs, values, names, results)]
+        except RunError:  # the others are done
+            with suppress(UsageError):
+                _show(wanted, wanted.found(look(wanted.runs, values, quiet=True)), values)
+            raise
+    _show(wanted, wanted.found(results), values)
+
+
+def _say_plan(wanted: Experiment, found: Found, values: Any) -> None:
+    """Before anything is trained: how much is stored, how much is left, and how long that takes."""
+    left: list[RunConfig] = [config for config in wanted.runs if config not in found]
+    rest = "not run" if values.stored else "to do"
+    line = f"{wanted.title}: {len(wanted.runs)} runs, {len(found)} stored, {len(left)} {rest}"
+    print(line + (f"; {_time(left, found, values)}" if left and not values.stored else ""), file=sys.stderr)
+    print(wanted.note, file=sys.stderr)
+
+
+def _time(left: Sequence[RunConfig], found: Found, values: Any) -> str:
+    from onepass.cli.session import read
+    from onepass.executors import cores
+    from onepass.paper.estimate import in_words, seconds
+
+    try:
+        read(left, values)
+    except UsageError as error:
+        if values.plan:
+            return f"how long that takes cannot be said without the data: {error}"
+        raise
+    side = 1 if values.on else min(values.jobs or cores(), len(left))
+    time = in_words(seconds(left, found.values(), values.data_dir) / side)
+    return f"about {time}, " + (f"{side} side by side" if not values.on else "on one core")
+
+
+def _show(wanted: Experiment, found: Found, values: Any) -> None:
+    """The table, the paper's claims and the figure: on the terminal and as files."""
+    from onepass.learner.checkpoint import write_text
+    from onepass.paper import figures
+    from onepass.paper.tables import table, verdicts
+    from onepass.report import plots, tables
+
+    shown = [part for part in (table(wanted, found), verdicts(wanted, found)) if part is not None]
+    paths, document = _write(shown, values), _document(wanted, found, shown)
+    if wanted.name in figures.FIGURES:
+        figure = figures.draw(wanted, found)
+        for suffix in ("png", "svg", "pdf"):
+            paths.append(paths[0].with_suffix(f".{suffix}"))
+            plots.save(figure, paths[-1])
+        points = figures.points(figure)
+        rows = [[tables.Cell(str(value)) for value in point.values()] for point in points]
+        paths.append(paths[0].with_name(f"{paths[0].stem}-points.csv"))
+        write_text(paths[-1], tables.csv_text(tables.Table("", [*figures.POINT], rows)))
+        document["points"] = points
+    _publish(shown, paths, document, values)
+
+
+def _write(shown: Sequence[Table], values: Any) -> list[Path]:
+    """A table, and the claims about it, in every format."""
+    from onepass.learner.checkpoint import write_text
+    from onepass.report import tables
+
+    cut = ["part"] if values.only or values.methods or values.memory else []  # beside the whole table
+    name = "-".join([values.name, values.scale, *([Path(values.stream).name] if values.stream else []), *cut])
+    paths = []
+    for part, end in zip(shown, ("", "-claims"), strict=False):
+        for suffix, render in tables.FORMATS.items():
+            paths.append(values.out / f"{name}{end}.{suffix}")
+            write_text(paths[-1], render(part))
+    return paths
+
+
+def _publish(shown: Sequence[Table], paths: Sequence[Path], document: Any, values: Any) -> None:
+    from rich.console import Console
+
+    from onepass.report import tables
+
+    if values.json:
+        print(json.dumps(document))
+        return
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    for part in shown:
+        console.print(tables.rich_table(part))
+        console.print("\n".join(part.notes), highlight=False)
+    print("\n" + "\n".join(map(str, paths)))
+
+
+def _document(wanted: Experiment, found: Found, shown: Sequence[Any]) -> dict[str, Any]:
+    from onepass.paper.tables import by_seed
+
+    cells = [
+        {
+            "row": cell.row,
+            "column": cell.column,
+            "printed": {name: list(value) for name, value in cell.printed.items()},
+            "ours": {name: by_seed(cell, measure, found) for name, measure in wanted.measures.items()},
+        }
+        for cell in wanted.cells
+    ]
+    claims = [
+        dict(zip(shown[1].heads, (cell.text for cell in row), strict=True)) for part in shown[1:] for row in part.rows
+    ]
+    return {"name": wanted.name, "title": wanted.title, "note": wanted.note, "cells": cells, "claims": claims}
+
+
+def _cost(values: Any) -> None:
+    from onepass.bench.cost import counted
+    from onepass.paper.scales import SCALES, Cut
+
+    if values.only or values.memory or values.runs or values.plan or values.stored:
+        given = "--only, --memory, --runs, --plan and --stored do not apply; --methods does"
+        raise UsageError(f"table5 trains nothing: {given}")
+    cut = Cut(values.scale, values.stream)
+    [(_, stream)] = cut.streams(["cifar10"])
+    methods = values.methods or ["er", "er-ace", "obc", "ocm", "pcr", "er-fsl"]
+    facts, table = counted(methods, stream, SCALES[cut.scale].net, data_dir=values.data_dir)
+    shown = [replace(table, title=f"Table 5: {table.title}")]
+    _publish(shown, _write(shown, values), facts, values)

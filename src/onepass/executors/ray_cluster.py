@@ -1,0 +1,257 @@
+"""The same list of runs on a Ray cluster: each run is a task, and what it saves lies in a folder that all nodes share.
+
+Ray starts a task again elsewhere when its worker or node dies; the run then goes on from its checkpoint. The lock of a
+run's folder (`store.claim`) keeps two nodes from training it at once, even if one was only thought to be dead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import os
+import re
+import socket
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO, cast
+
+from onepass.errors import BadData, RunError, UsageError
+
+if TYPE_CHECKING:
+    from onepass.bench.result import RunConfig
+
+ADDRESS = re.compile(r"(?:ray://)?([\w.-]+|\[[\da-fA-F:]+\]):(\d{1,5})")
+RETRIES = 10  # of one run, each from its last checkpoint; one that kills every worker must end some day
+JOINS = 3  # tries: from outside, Ray starts a server for each client, and one that dies as it starts fails the client
+PATIENCE = 30.0  # seconds that runs have to save their state when they are told to stop
+
+
+def _ray() -> Any:
+    return importlib.import_module("ray")  # an extra, slow to import and typed in parts only
+
+
+def check(on: str) -> None:
+    """Refuse what cannot be meant, before anything is computed."""
+    if on != "ray" and not ADDRESS.fullmatch(on):
+        raise UsageError(
+            f"on={on!r}: give ray (this machine's cluster, or that of RAY_ADDRESS, else a new one here), "
+            "HOST:PORT (on a node of that cluster) or ray://HOST:PORT (from outside it)"
+        )
+    if importlib.util.find_spec("ray") is None:
+        raise UsageError(f"on={on!r} needs Ray: pip install 'ray[client]'")
+
+
+def _join(ray: Any, on: str) -> None:
+    for left in reversed(range(JOINS)):
+        try:
+            ray.init(None if on == "ray" else on, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        except Exception as error:
+            if not (left and isinstance(error, ConnectionAbortedError)):
+                raise RunError(f"cannot join the Ray cluster of {on!r}: {error}") from error
+        else:
+            return
+
+
+@contextlib.contextmanager
+def joined(on: str) -> Iterator[None]:
+    """Connected to the cluster; what was connected or started here ends here, and nothing else does."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if on == "ray" and "ray" in sys.modules and _ray().is_initialized():
+        yield
+        return
+    _knock(on)
+    ray = _ray()
+    _join(ray, on)
+    try:
+        with contextlib.redirect_stdout(cast(TextIO, Hushed(sys.stdout))):
+            yield
+    except ConnectionError as error:
+        raise RunError(f"the Ray cluster of {on!r} was lost: {error}; the same command continues") from error
+    finally:
+        ray.shutdown()
+
+
+def _knock(on: str) -> None:
+    """Ray itself waits for minutes, deaf to Ctrl-C, for a cluster that is not there."""
+    address = on
+    if on == "ray":
+        last = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir(), "ray", "ray_current_cluster")
+        address = os.environ.get("RAY_ADDRESS") or (last.read_text().strip() if last.is_file() else "")
+    if parts := ADDRESS.fullmatch(address):
+        try:
+            socket.create_connection((parts[1].strip("[]"), int(parts[2])), timeout=5).close()
+        except (OSError, OverflowError) as error:
+            hint = "ray start --head starts one and says its address; where one is gone, ray stop forgets it"
+            raise RunError(f"no Ray cluster answers at {address} ({error}); {hint}") from error
+
+
+class Hushed:
+    """stdout without what Ray's own threads print there when a node dies: results go there."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        return len(text) if threading.current_thread().name.startswith("ray_") else self.stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+class Board:
+    """Where runs say how far they are and ask whether to stop: an actor beside the driver, which no lost run takes."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[int, str] = {}
+        self.news: dict[int, tuple[int, int]] = {}
+        self.said: list[str] = []
+        self.stopping = False
+
+    def begin(self, index: int, name: str, node: str) -> bool:
+        if index in self.nodes:
+            self.said.append(f"{name}: its worker on node {self.nodes[index]} was lost; it continues on node {node}\n")
+        self.nodes[index] = node
+        return self.stopping
+
+    def tell(self, index: int, done: int, total: int) -> bool:
+        self.news[index] = (done, total)
+        return self.stopping
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def exchange(self, stopping: bool) -> tuple[set[int], dict[int, tuple[int, int]], str]:
+        """Which runs have begun, and what is new: how far they are, and what they said."""
+        news, said, self.news, self.said, self.stopping = self.news, "".join(self.said), {}, [], stopping
+        return set(self.nodes), news, said
+
+
+class Line(io.StringIO):
+    """From a run to the board: its progress twice a second, and its stderr. Answers are looked at, never waited for."""
+
+    def __init__(self, board: Any, index: int, name: str, node: str) -> None:
+        super().__init__()
+        self.board, self.index, self.told = board, index, 0.0
+        self.answer = board.begin.remote(index, name, node)
+
+    def write(self, text: str) -> int:
+        self.board.say.remote(text)
+        return len(text)
+
+    def progress(self, done: int, total: int) -> None:
+        ray = _ray()
+        if self.answer is not None and ray.wait([self.answer], timeout=0)[0]:
+            answer, self.answer = self.answer, None
+            with contextlib.suppress(ray.exceptions.RayActorError):  # a lost board comes back; the run goes on
+                if ray.get(answer):
+                    raise KeyboardInterrupt
+        if self.answer is None and time.monotonic() - self.told >= 0.5:
+            self.told, self.answer = time.monotonic(), self.board.tell.remote(self.index, done, total)
+
+
+def train(values: dict[str, Any], options: dict[str, Any], index: int, board: Any) -> str:
+    """One run, on whatever node Ray chose; an empty answer, or what went wrong."""
+    import torch  # here, as the board has no need of it
+
+    from onepass.bench import store
+    from onepass.bench.result import RunConfig
+    from onepass.bench.runner import run
+
+    name, node = f"{values['method']} seed {values['seed']}", _ray().util.get_node_ip_address()
+    line = Line(board, index, name, node)
+    out = Path(options.pop("out"))
+    torch.set_num_threads(options.pop("threads"))  # bits depend on it
+    try:
+        config = RunConfig(**values)
+        if not os.access(place := store.folder(out, config), os.W_OK):
+            raise RunError(f"cannot write to {place} there; on a cluster, out must be a folder that all nodes share")
+        with contextlib.suppress(KeyboardInterrupt), contextlib.redirect_stderr(line):
+            run(config, out, progress=line.progress, **options)
+    except (RunError, UsageError, BadData) as error:
+        return f"{name} on node {node}: {error}"
+    except Exception:  # a bug in a method: the other runs go on, and its traceback is shown at the end
+        return f"{name} on node {node}:\n{traceback.format_exc()}"
+    return ""
+
+
+class Cluster:
+    """The driver's side: hands the runs to Ray and passes on what they say."""
+
+    def __init__(self, configs: Sequence[RunConfig], waiting: list[int], options: dict[str, Any], report: Any) -> None:
+        self.ray = ray = _ray()
+        self.configs, self.waiting, self.options, self.report = configs, list(waiting), options, report
+        self.running: dict[Any, int] = {}
+        self.failures: dict[int, str] = {}
+        place = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+        here = place(ray.get_runtime_context().get_node_id(), soft=False)
+        self.board = ray.remote(num_cpus=0, max_restarts=-1, scheduling_strategy=here)(Board).remote()
+        self.task = ray.remote(max_retries=RETRIES, **_needs(options))(train)
+
+    def work(self, jobs: int, stop: Callable[[], bool]) -> dict[int, str]:
+        """Train the runs, at most `jobs` at once (0: as many as there are cores for); what went wrong with which."""
+        while (self.waiting or self.running) and not stop():
+            while self.waiting and (not jobs or len(self.running) < jobs):
+                index = self.waiting.pop(0)
+                task = self.task.remote(self.configs[index].to_json(), self.options, index, self.board)
+                self.running[task] = index
+            for task in self.ray.wait(list(self.running), timeout=0.2)[0]:
+                self._finish(task)
+            self._listen(stopping=False)
+        if stop():
+            self._stop()
+            raise KeyboardInterrupt
+        return self.failures
+
+    def _finish(self, task: Any) -> None:
+        index = self.running.pop(task)
+        try:
+            failure = self.ray.get(task)
+        except self.ray.exceptions.RayError as error:  # lost too often, or onepass is not installed there
+            config = self.configs[index]
+            failure = f"{config.method} seed {config.seed}: {error}\nthe same command continues this run"
+        if failure:
+            self.failures[index] = failure
+        else:
+            self.report(index, 1, 1)
+
+    def _listen(self, stopping: bool) -> set[int]:
+        """Pass on the news; which runs have begun."""
+        errors = self.ray.exceptions
+        try:
+            begun, news, said = self.ray.get(self.board.exchange.remote(stopping), timeout=PATIENCE)
+        except (errors.RayActorError, errors.GetTimeoutError):  # it is started again, and told again
+            return set()
+        for index in news.keys() & set(self.running.values()):
+            self.report(index, *news[index])
+        sys.stderr.write(said)
+        return set(begun)
+
+    def _stop(self) -> None:
+        """Runs in progress save their state between two steps; those that have not begun never do."""
+        begun, left, deadline = self._listen(stopping=True), list(self.running), time.monotonic() + PATIENCE
+        for task in left:
+            if self.running[task] not in begun:
+                self.ray.cancel(task)
+        while left and time.monotonic() < deadline:
+            _, left = self.ray.wait(left, num_returns=len(left), timeout=0.2)
+            self._listen(stopping=True)
+        for task in left:
+            self.ray.cancel(task, force=True)
+
+
+def _needs(options: dict[str, Any]) -> dict[str, int]:
+    """What a run asks Ray for: a core for each thread, as far as a node has them, and a GPU of its own."""
+    nodes = [node["Resources"] for node in _ray().nodes() if node["Alive"]]
+    needs = {"CPU": min(options["threads"], max([1, *(int(node.get("CPU", 0)) for node in nodes)]))}
+    if options["device"].startswith("cuda"):
+        needs["GPU"] = 1
+    for kind in needs:
+        if not any(node.get(kind) for node in nodes):
+            print(f"the cluster has no {kind} now; the runs wait until a node with one joins", file=sys.stderr)
+    return {f"num_{kind.lower()}s": amount for kind, amount in needs.items()}

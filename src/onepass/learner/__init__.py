@@ -1,0 +1,1 @@
+"""The contract and what learners are made of."""

@@ -1,0 +1,352 @@
+"""The contract, executable: throw any learner at it.
+
+    from onepass import check_learner
+    check_learner(MyLearner)
+
+Each promise is a function of a `make` that builds fresh learners on a toy problem; it fails by AssertionError.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from onepass.config import LearnerConfig
+from onepass.errors import UsageError
+from onepass.learner.base import SETTLE, Learner, Problem
+from onepass.learner.batch import Batch, Task
+from onepass.learner.checkpoint import fingerprint, load_tree, save_tree
+from onepass.learner.toy_problem import BATCHES, PROBLEM, SHAPE, toy_batches, toy_net, toy_tasks
+
+Make = Callable[..., Learner]
+SHORT = 5  # batches of a task where nothing depends on their number: as many as fill the memory
+
+
+class ContractError(AssertionError):
+    """A learner breaks a promise."""
+
+
+def check_learner(cls: type[Learner], config: LearnerConfig | None = None) -> None:
+    """Raise ContractError if the learner breaks a promise of the contract; all broken ones are named."""
+    broken = [f"{promise}: {problem}" for promise, problem in failures(cls, config) if problem]
+    if broken:
+        raise ContractError(f"{cls.__name__} breaks {len(broken)} of {len(PROMISES)} promises\n" + "\n".join(broken))
+
+
+def failures(
+    cls: type[Learner], config: LearnerConfig | None = None, only: Iterable[str] = ()
+) -> Iterator[tuple[str, str]]:
+    """Each promise (or only those named) with what broke it, or with an empty string."""
+    if not (isinstance(cls, type) and issubclass(cls, Learner)):
+        raise UsageError(f"{cls!r}: needed is a subclass of onepass.Learner, the class itself")
+    settings = cls.Config() if config is None else config
+
+    def make(seed: int = 0, problem: Problem = PROBLEM, **changes: Any) -> Learner:
+        known = {entry.name for entry in dataclasses.fields(settings)}
+        wanted = {name: value for name, value in {"memory": 20, **changes}.items() if name in known}
+        return cls(toy_net(seed, problem), problem, dataclasses.replace(settings, **wanted), seed=seed)
+
+    for promise in only or PROMISES:
+        try:
+            PROMISES[promise](make)
+        except Exception as error:  # whatever a learner under test raises is its failure to keep the promise
+            yield promise, str(error) or type(error).__name__
+        else:
+            yield promise, ""
+
+
+def _learn(learner: Learner, tasks: list[Task], n: int = SHORT, first: int = 0) -> None:
+    """Tasks of n batches; of the first of them only the batches from `first` on (it has begun if that is not 0)."""
+    for position, task in enumerate(tasks):
+        skip = first if position == 0 else 0
+        if not skip:
+            learner.begin_task(task)
+        for index, batch in enumerate(toy_batches(task, n=n)):
+            if index >= skip:
+                learner.observe(batch)
+        learner.end_task()
+
+
+def _same_seed_same_bits(make: Make) -> None:
+    prints = []
+    for other in (1, 2):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(other)  # the global generator must not matter
+            learner = make()
+            _learn(learner, toy_tasks(), BATCHES)
+        prints.append(fingerprint(learner.state_dict()))
+    assert prints[0] == prints[1], "two learners with one seed end in different states"
+
+
+def _another_seed_differs(make: Make) -> None:
+    learners = [make(seed) for seed in (0, 1)]
+    learners[1].net.load_state_dict(learners[0].net.state_dict())
+    for learner in learners:
+        _learn(learner, toy_tasks()[:1])
+    states = [torch.cat([p.detach().flatten() for p in learner.net.parameters()]) for learner in learners]
+    assert not torch.equal(*states), "the seed changes nothing, though views are drawn from it"
+
+
+def _predict_is_pure(make: Make) -> None:
+    learner = make()
+    _learn(learner, toy_tasks()[:2])
+    for training in (True, False):
+        learner.train(training)
+        images = next(toy_batches(toy_tasks()[0])).x
+        before, modes = fingerprint(learner.state_dict()), [module.training for module in learner.modules()]
+        chance = torch.get_rng_state()
+        given = images.clone()
+        first, second = learner.predict(images), learner.predict(images)
+        assert torch.equal(first, second), "two predictions of one image differ"
+        assert torch.equal(given, images), "predict changed the images"
+        assert fingerprint(learner.state_dict()) == before, "predict changed the learner's state"
+        assert [module.training for module in learner.modules()] == modes, "predict left another train/eval mode"
+        assert torch.equal(chance, torch.get_rng_state()), "predict drew from the global generator"
+
+
+def _resumes_in_mid_task(make: Make) -> None:
+    whole, half = make(), make()
+    tasks, cut = toy_tasks(), BATCHES // 2 + 1
+    _learn(whole, tasks, BATCHES)
+    _learn(half, tasks[:1], BATCHES)
+    half.begin_task(tasks[1])
+    for batch in list(toy_batches(tasks[1]))[:cut]:
+        half.observe(batch)
+    resumed = _through_a_file(half, make(5))
+    assert fingerprint(resumed.state_dict()) == fingerprint(half.state_dict()), "what is loaded is not what was saved"
+    _learn(resumed, tasks[1:], BATCHES, first=cut)
+    assert fingerprint(resumed.state_dict()) == fingerprint(whole.state_dict()), (
+        "saved in mid-task, loaded and continued: another end state"
+    )
+    images = next(toy_batches(tasks[0])).x
+    assert torch.equal(resumed.predict(images), whole.predict(images)), "a loaded learner predicts otherwise"
+
+
+def _through_a_file(learner: Learner, fresh: Learner) -> Learner:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "learner.safetensors"
+        save_tree(path, learner.state_dict())
+        fresh.load_state_dict(load_tree(path))
+    return fresh
+
+
+def _leaves_the_batch_alone(make: Make) -> None:
+    learner = make()
+    learner.begin_task(toy_tasks()[0])
+    for batch in toy_batches(toy_tasks()[0]):
+        x, y = batch.x.clone(), batch.y.clone()
+        learner.observe(batch)
+        assert torch.equal(x, batch.x), "observe changed the batch's images"
+        assert torch.equal(y, batch.y), "observe changed the batch's labels"
+        assert batch.slots is None, "observe added slots to the batch"
+        assert not batch.extra, "observe added rows to the batch"
+
+
+def _keeps_no_reference(make: Make) -> None:
+    learner = make()
+    learner.begin_task(toy_tasks()[0])
+    for batch in toy_batches(toy_tasks()[0]):
+        learner.observe(batch)
+        before = fingerprint(learner.state_dict())
+        batch.x.zero_()
+        batch.y.zero_()
+        assert fingerprint(learner.state_dict()) == before, "overwriting a batch after observe changed the learner"
+
+
+def _memory_within_capacity(make: Make) -> None:
+    learner = make(memory=7)
+    for task in toy_tasks()[:2]:
+        learner.begin_task(task)
+        for batch in toy_batches(task, n=SHORT):
+            learner.observe(batch)
+            held, capacity = len(learner.memory), learner.memory.capacity
+            assert held <= capacity, f"{held} samples in a memory of {capacity}"
+            rows = {name: len(learner.memory.field(name)) for name in learner.memory.fields}
+            assert set(rows.values()) == {capacity}, f"fields of {rows} rows in a memory of {capacity}"
+        learner.end_task()
+
+
+def _finite_loss(make: Make) -> None:
+    learner = make()
+    learner.begin_task(toy_tasks()[0])
+    for batch in toy_batches(toy_tasks()[0], n=SHORT):
+        loss = learner.observe(batch)
+        assert loss.numel() == 1, f"observe returned a loss of shape {tuple(loss.shape)}"
+        assert loss.isfinite().all(), f"observe returned a loss of {loss}"
+        assert not loss.requires_grad, "the returned loss keeps the whole graph alive: detach it"
+
+
+def _empty_memory(make: Make) -> None:
+    learner = make()
+    learner.begin_task(toy_tasks()[0])
+    assert len(learner.memory) == 0, "a new learner's memory is not empty"
+    loss = learner.observe(next(toy_batches(toy_tasks()[0])))
+    assert loss.isfinite().all(), f"the first step, with an empty memory, has a loss of {loss}"
+    assert all(p.isfinite().all() for p in learner.parameters()), "the first step leaves weights that are no numbers"
+
+
+def _one_sample(make: Make) -> None:
+    learner = make()
+    learner.begin_task(toy_tasks()[0])
+    for batch in toy_batches(toy_tasks()[0], size=1):
+        assert learner.observe(batch).isfinite().all(), "a batch of one sample has a loss that is no number"
+
+
+def _memory_smaller_than_replay(make: Make) -> None:
+    learner = make(memory=3, replay=10)
+    _learn(learner, toy_tasks()[:2], BATCHES)
+    assert learner.predict(next(toy_batches(toy_tasks()[0])).x).shape == (4,), "predict returns not one class per image"
+
+
+def _grows(make: Make) -> None:
+    learner = make()
+    _learn(learner, toy_tasks())
+    images = torch.cat([batch.x for task in toy_tasks() for batch in toy_batches(task, n=SHORT)])
+    rows, known = learner.net.head.weight.detach().clone(), learner.predict(images)
+    learner.grow(8)
+    assert torch.equal(learner.net.head.weight.detach()[:6], rows), "growing changed the rows of known classes"
+    assert torch.equal(learner.predict(images), known), "growing changed predictions"
+    task = Task(3, (7, 6))
+    learner.begin_task(task)
+    for batch in toy_batches(toy_tasks()[0], n=SHORT):
+        learner.observe(Batch(batch.x, torch.where(batch.y == 4, 7, 6)))
+    learner.end_task()
+    assert fingerprint(_through_a_file(learner, make(5)).state_dict()) == fingerprint(learner.state_dict()), (
+        "a grown learner cannot be loaded"
+    )
+
+
+def _predicts_seen_classes(make: Make) -> None:
+    learner = make()
+    images = torch.cat([batch.x for task in toy_tasks() for batch in toy_batches(task, n=SHORT)])
+    for index, task in enumerate(toy_tasks()[:2]):
+        _learn(learner, [task])
+        seen = {c for earlier in toy_tasks()[: index + 1] for c in earlier.classes}
+        assert set(learner.predict(images).tolist()) <= seen, "predict returned a class that has not been seen"
+
+
+def _refuses_bad_input(make: Make) -> None:
+    learner = make()
+    learner.begin_task(toy_tasks()[0])
+    good = next(toy_batches(toy_tasks()[0]))
+    learner.observe(good)
+    before = fingerprint(learner.state_dict())
+    bad = {
+        "a label out of range": Batch(good.x, good.y + 100),
+        "labels that are no integers": Batch(good.x, good.y.float()),
+        "images of another shape": Batch(good.x[:, :2], good.y),
+        "NaN pixels": Batch(torch.full((4, *SHAPE), torch.nan), good.y),
+        "an empty batch": Batch(good.x[:0], good.y[:0]),
+    }
+    for what, batch in bad.items():
+        try:
+            learner.observe(batch)
+        except UsageError:
+            assert fingerprint(learner.state_dict()) == before, f"{what} changed the learner before it was refused"
+        else:
+            raise AssertionError(f"{what} was accepted")
+
+
+def _class_lost(make: Make) -> None:
+    learner = make()
+    tasks = toy_tasks()
+    _learn(learner, tasks[:2])
+    memory = learner.memory
+    labels = memory.field("y")[: len(memory)]
+    lost, kept = ((labels == 4) == wanted for wanted in (True, False))
+    if lost.any() and kept.any():
+        memory.write(lost.nonzero().flatten(), memory.read(kept.nonzero()[0].expand(int(lost.sum()))))
+    _learn(learner, tasks[2:])
+    assert all(p.isfinite().all() for p in learner.parameters()), "weights are no numbers"
+    predicted = learner.predict(torch.cat([batch.x for batch in toy_batches(tasks[2])]))
+    assert set(predicted.tolist()) <= learner.seen, "predict returned a class that has not been seen"
+
+
+def _without_boundaries(make: Make) -> None:
+    learner = make()
+    for index, task in enumerate(toy_tasks()[:2]):
+        for batch in toy_batches(task, n=SHORT if index else SETTLE + SHORT):
+            loss = learner.observe(batch)
+            assert loss.isfinite().all(), f"on a stream without boundaries, a loss of {loss}"
+        begun = -1 if learner.task is None else learner.task.index
+        assert begun == index, f"classes never seen began task {begun}; it is number {index}"
+    first, last = toy_tasks()[:2]
+    old, new = next(toy_batches(first)), next(toy_batches(last))
+    mixed = Batch(torch.cat([old.x, new.x]), torch.cat([old.y, new.y]))
+    assert learner.observe(mixed).isfinite().all(), "old classes among the new ones: a loss that is no number"
+
+
+def _average_is_beside(make: Make) -> None:
+    """Kept, saved in mid-task, grown and predicted by, an average leaves training as it was, and is itself the same."""
+    plain, straight, averaged = make(), make(average=0.8), make(average=0.8)
+    tasks, half = toy_tasks(), BATCHES // 2
+    for learner in (plain, straight, averaged):
+        _learn(learner, tasks[:1], BATCHES)
+        learner.begin_task(tasks[1])
+        for batch in list(toy_batches(tasks[1], n=BATCHES))[:half]:
+            learner.observe(batch)
+    averaged = _through_a_file(averaged, make(5, average=0.8))
+    for learner in (plain, straight, averaged):
+        _learn(learner, tasks[1:2], BATCHES, first=half)
+        learner.grow(PROBLEM.n_classes + 2)
+    images = torch.cat([batch.x for batch in toy_batches(tasks[0])])
+    before = fingerprint(averaged.state_dict())
+    averaged.predict(images)
+    assert fingerprint(averaged.state_dict()) == before, "predicting by the average changed the learner's state"
+    for learner in (plain, straight, averaged):
+        _learn(learner, tasks[2:])
+    same = fingerprint(averaged.state_dict()) == fingerprint(straight.state_dict())
+    assert same, "saved in mid-task and loaded, the average goes on otherwise"
+    state = {name: value for name, value in averaged.state_dict().items() if not name.startswith("average.")}
+    assert fingerprint(state) == fingerprint(plain.state_dict()), "an average beside it changed what was learned"
+    known = averaged.predict(images)
+    with torch.no_grad():
+        for name, value in averaged.named_parameters():
+            if not name.startswith("average."):
+                value.zero_()
+    assert torch.equal(averaged.predict(images), known), (
+        "prediction by the average uses last weights: predictors() must name every module that scorer uses"
+    )
+    follows = make(average=0.0)
+    _learn(follows, tasks[:1])
+    with follows.predicting(last=True) as predict:
+        assert torch.equal(predict(images), follows.predict(images)), "an average with decay 0 is not the last weights"
+
+
+def _learns(make: Make) -> None:
+    learner = make()
+    task = toy_tasks()[0]
+    learner.begin_task(task)
+    for batch in toy_batches(task, n=60):
+        learner.observe(batch)
+    learner.end_task()
+    asked = list(toy_batches(task, n=20))
+    hits = learner.predict(torch.cat([batch.x for batch in asked])) == torch.cat([batch.y for batch in asked])
+    assert hits.float().mean() > 0.75, f"{hits.float().mean():.0%} right on two classes that differ plainly"
+
+
+PROMISES: dict[str, Callable[[Make], None]] = {
+    "same seed, same bits": _same_seed_same_bits,
+    "another seed differs": _another_seed_differs,
+    "predict is pure": _predict_is_pure,
+    "save in mid-task and load: identical": _resumes_in_mid_task,
+    "batch left alone": _leaves_the_batch_alone,
+    "no reference to a batch survives": _keeps_no_reference,
+    "memory within capacity": _memory_within_capacity,
+    "finite loss": _finite_loss,
+    "empty memory": _empty_memory,
+    "one-sample batch": _one_sample,
+    "memory smaller than the replay batch": _memory_smaller_than_replay,
+    "grows to more classes": _grows,
+    "a class that the memory has lost": _class_lost,
+    "streams without boundaries": _without_boundaries,
+    "an average changes nothing in training": _average_is_beside,
+    "predicts seen classes only": _predicts_seen_classes,
+    "bad input is refused and changes nothing": _refuses_bad_input,
+    "learns": _learns,
+}

@@ -1,0 +1,1 @@
+"""Stored results as tables, curves and a page. Reads results only; never trains."""

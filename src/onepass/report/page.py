@@ -1,0 +1,261 @@
+"""Stored results as one page that needs no network: all numbers are worked out here, templates/report.js draws them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib.resources import files
+from typing import Any
+
+from onepass import __version__
+from onepass.bench import metrics, store
+from onepass.bench.metrics import Summary, summarise
+from onepass.bench.result import WINDOW, Result, RunConfig
+from onepass.config import unknown
+from onepass.errors import UsageError
+from onepass.methods.registry import METHODS
+from onepass.paper import table1
+from onepass.report import series_names, significance
+from onepass.report import summary as report
+from onepass.report.plots import BANDED
+from onepass.report.series_names import Group
+from onepass.report.tables import figure
+
+PAPER_NET, PAPER_RUNS = "resnet18", 10
+DIGITS = 6
+WIDE = 160  # letters of a fact that differs between runs
+
+
+def render(results: Sequence[Result], baseline: str = "") -> str:
+    """The whole page, with differences to a baseline if one is given.
+
+    Names of classes, methods and folders are data: as JSON without `<` they cannot become markup.
+    """
+    data = json.dumps(document(results, baseline), separators=(",", ":")).replace("<", "\\u003c")
+    folder = files("onepass.report") / "templates"
+    html, css, js = ((folder / f"report.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
+    page = html.replace("/* report.css */", css).replace("/* report.js */", js)
+    return page.replace("/* report.json */", data)  # last: it may hold anything, markers too
+
+
+def document(results: Sequence[Result], baseline: str = "") -> dict[str, Any]:
+    """All that the page shows. Accuracies are fractions; a summary carries its text as the tables write it."""
+    if not results:
+        raise UsageError("no stored runs to show; make some first: onepass compare er er-fsl --runs 3")
+    named = series_names.named(_grouped(report.once(results)))
+    series = list(dict.fromkeys(label for label, _, _ in named))
+    groups = [{"series": series.index(label), "stream": stream, **_entry(group)} for label, stream, group in named]
+    panels = _panels(groups, [group for _, _, group in named], baseline)
+    if baseline and not any(panel["differences"] for panel in panels):  # each has at least the baseline itself
+        known = dict.fromkeys(group[0].config.method for _, _, group in named)
+        rivals = [method for method in known if not report.reference(method)]
+        raise unknown("baseline", baseline, rivals, "methods that can be compared here")
+    measured = [name for name in report.COLUMNS if any(group["summary"][name] for group in groups)]
+    return {
+        "about": _about([run for _, _, group in named for run in group], len(results)),
+        "series": series,
+        "baseline": baseline and report.title(baseline),
+        "streams": list(dict.fromkeys(panel["stream"] for panel in panels)),
+        "memories": sorted({panel["memory"] for panel in panels}),
+        "columns": [[name, report.COLUMNS[name][0].removesuffix(" %")] for name in measured],
+        "groups": groups,
+        "panels": panels,
+    }
+
+
+def _grouped(runs: list[Result]) -> list[Group]:
+    """Runs that were trained alike. One without an average stands beside those with one, unless there are several."""
+    keys = [store.key(report.trained(run.config)) for run in runs]
+    own = [run.config.learner_config.average for run in runs]
+    kept: dict[str, set[float]] = {}
+    for key, decay in zip(keys, own, strict=True):
+        if decay is not None:
+            kept.setdefault(key, set()).add(decay)
+    groups: dict[tuple[str, float | None], Group] = {}
+    for run, key, decay in zip(runs, keys, own, strict=True):
+        others = kept.get(key, set())
+        groups.setdefault((key, next(iter(others)) if decay is None and len(others) == 1 else decay), []).append(run)
+    for group in groups.values():  # the first gives the group its name
+        group.sort(key=lambda run: (run.config.learner_config.average is None, run.config.seed))
+    return list(groups.values())
+
+
+def _about(runs: list[Result], stored: int) -> list[str]:
+    methods, streams = {run.config.method for run in runs}, sorted({run.config.stream_label for run in runs})
+    lines = [f"{_count(len(runs), 'run')} of {_count(len(methods), 'method')} on {', '.join(streams)}."]
+    if any(run.accuracy_matrix_average for run in runs):
+        lines.append("Curves, matrices and forgetting are by the last weights, also where an average was kept.")
+    if stored > len(runs):
+        lines.append(f"Stored more than once, counted once: {stored - len(runs)}.")
+    versions = [
+        f"{name} {' and '.join(found)}"
+        for name in ("onepass", "torch")
+        if (found := sorted({str(run.host[name]) for run in runs if name in run.host}))
+    ]
+    return [*lines, *([f"Trained by {', '.join(versions)}."] if versions else []), f"Page by onepass {__version__}."]
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"
+
+
+def _entry(group: Group) -> dict[str, Any]:
+    """One group's numbers."""
+    config, matrices = group[0].config, [run.accuracy_matrix for run in group]
+    summary = {name: _summary([measure(run) for run in group]) for name, (_, measure) in report.COLUMNS.items()}
+    averages = [metrics.average_accuracies(matrix) for matrix in matrices]
+    rows = zip(*matrices, strict=True)
+    drops = zip(*([_drop(matrix, task) for task in range(len(matrix) - 1)] for matrix in matrices), strict=True)
+    return {
+        "memory": getattr(config.settings, "memory", 0),
+        "n": len(group),
+        "summary": summary,
+        "printed": _printed(group),
+        "curve": _curve(list(range(1, len(matrices[0]) + 1)), averages),
+        "anytime": _anytime_curve(group),
+        "prequential": _prequential_curve(group),
+        "matrix": [[round(metrics.mean(cells), DIGITS) for cells in zip(*row, strict=True)] for row in rows],
+        "drops": [_summary(values) for values in drops],
+        "cost": METHODS[config.method].cost if config.method in METHODS else None,
+        "protocol": _protocol(group),
+    }
+
+
+def _summary(values: Sequence[float | None]) -> dict[str, Any] | None:
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    found = _numbers(summarise(known))
+    return found if len(known) == len(values) else {**found, "text": f"{found['text']} (n = {len(known)})"}
+
+
+def _numbers(found: Summary) -> dict[str, Any]:
+    interval = None if found.interval is None else round(found.interval, DIGITS)
+    return {"mean": round(found.mean, DIGITS), "interval": interval, "text": report.cell(found)}
+
+
+def _drop(matrix: metrics.Matrix, task: int) -> float | None:
+    """One task's share of the forgetting: that of a stream in which this task is the only old one."""
+    return metrics.forgetting([[row[task], 0.0] for row in matrix[task:]])
+
+
+def _curve(x: list[int], runs: list[list[float]]) -> dict[str, Any]:
+    """Means, with their intervals from BANDED runs on, and with the runs themselves below."""
+    points = [summarise(values) for values in zip(*runs, strict=True)]
+    banded = len(runs) >= BANDED
+    return {
+        "x": x,
+        "mean": [round(point.mean, DIGITS) for point in points],
+        "interval": [round(point.interval or 0, DIGITS) for point in points] if banded else [],
+        "runs": [] if banded or len(runs) == 1 else [[round(value, DIGITS) for value in run] for run in runs],
+    }
+
+
+def _anytime_curve(group: Group) -> dict[str, Any] | None:
+    looks = [{look["step"]: look["accuracy"] for look in run.anytime} for run in group if run.anytime]
+    steps = sorted(set.intersection(*(set(run) for run in looks))) if looks else []
+    if not steps:
+        return None
+    tasks = [len(looks[0][step]) for step in steps]
+    begins = [step for step, before, now in zip(steps[1:], tasks, tasks[1:], strict=False) if now > before]
+    return {**_curve(steps, [[metrics.mean(run[step]) for step in steps] for run in looks]), "begins": begins}
+
+
+def _prequential_curve(group: Group) -> dict[str, Any] | None:
+    runs = [metrics.prequential_curve(run.prequential) for run in group if run.prequential]
+    length, last = min(map(len, runs), default=0), min(run.steps for run in group)
+    steps = [min(WINDOW * (place + 1), last) for place in range(length)]
+    return _curve(steps, [run[:length] for run in runs]) if length else None
+
+
+def _printed(group: Group) -> dict[str, Any] | None:
+    """The paper's figure for this method, stream and memory, and what was done otherwise here."""
+    config, memory = group[0].config, getattr(group[0].config.settings, "memory", 0)
+    cell = table1(config.method, config.stream, memory)
+    if cell is None:
+        return None
+    settings = {"memory": memory} if memory else {}
+    paper = RunConfig(config.method, stream=config.stream, net=PAPER_NET, settings=settings)
+    theirs = {
+        **series_names.own(paper),
+        **{name: series_names.own(config)[name] for name in series_names.BESIDE},
+        **series_names.shared(paper),
+    }
+    differs = series_names.told({**series_names.shared(config), **series_names.own(config)}, [theirs])
+    if len(group) != PAPER_RUNS:
+        differs.append(_count(len(group), "run"))
+    return {**_numbers(Summary(cell[0] / 100, cell[1] / 100, PAPER_RUNS)), "differs": differs}
+
+
+def _protocol(group: Group) -> list[list[str]]:
+    """What was done, as names and texts; what differs between the runs of a group says so."""
+    every = [_facts(run) for run in group]
+    rows = []
+    for name in every[0]:
+        texts = list(dict.fromkeys(series_names.text(facts.get(name)) for facts in every))
+        text = ", ".join(texts)
+        rows.append([name.replace("_", " "), text if len(texts) == 1 or len(text) < WIDE else "differs between runs"])
+    return rows
+
+
+def _facts(run: Result) -> dict[str, Any]:
+    """What was asked for and, where it says more, what was done: 5 tasks, and the classes of each."""
+    asked = {**run.config.to_json(), **run.config.learner_config.to_json()}
+    asked["average"] = asked["average"] or "none"
+    done = {
+        name if asked.get(name, value) == value else f"{name} as run": value for name, value in run.protocol.items()
+    }
+    data = {f"images {name}": value for name, value in run.data.items()}
+    facts = {**asked, **done, **data, **run.host, "steps": run.steps, "seconds": round(run.seconds)}
+    return {name: value for name, value in facts.items() if name not in ("method", "stream", "settings")}
+
+
+def _panels(entries: list[dict[str, Any]], groups: list[Group], baseline: str) -> list[dict[str, Any]]:
+    """What is compared with each other: one stream, one memory; methods without a memory stand beside every memory."""
+    panels = []
+    for stream in sorted({entry["stream"] for entry in entries}, key=series_names.natural):
+        places = [place for place, entry in enumerate(entries) if entry["stream"] == stream]
+        for memory in sorted({entries[place]["memory"] for place in places} - {0}) or [0]:
+            chosen = [place for place in places if entries[place]["memory"] in (0, memory)]
+            rivals: dict[str, dict[int, float]] = {}
+            met = set()
+            for place in chosen:
+                config = replace(report.trained(groups[place][0].config), seed=0)
+                if config not in met and not report.reference(config.method):  # trained twice, it is no rival of itself
+                    rivals[str(place)] = {run.config.seed: run.final_accuracy for run in groups[place]}
+                met.add(config)
+            best = significance.best(rivals)
+            bases = [place for place in rivals if groups[int(place)][0].config.method == baseline]
+            bases.sort(key=lambda place: _changes(groups[int(place)][0].config))
+            differences = _differences(rivals, bases[0]) if bases else {}
+            panels.append(
+                {
+                    "stream": stream,
+                    "memory": memory,
+                    "groups": chosen,
+                    "best": best and int(best),
+                    "differences": differences,
+                }
+            )
+    return panels
+
+
+def _changes(config: RunConfig) -> int:
+    """In how many settings it differs from what it is when nothing is said."""
+    plain = RunConfig(config.method, config.stream, net=config.net).learner_config.to_json()
+    return sum(value != plain[name] for name, value in config.learner_config.to_json().items())
+
+
+def _differences(rivals: dict[str, dict[int, float]], base: str) -> dict[str, Any]:
+    """What each of the others has more than the baseline on the same seeds."""
+    own = {base: {"mean": 0.0, "text": "baseline", "real": False}}
+    return own | {
+        place: {
+            "mean": found.mean,
+            "text": f"{figure(found.mean, found.interval, '+')} ({found.n})",
+            "real": significance.real(found),
+        }
+        for place, found in significance.against(rivals, base).items()
+        if found.mean is not None
+    }

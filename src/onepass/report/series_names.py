@@ -1,0 +1,79 @@
+"""Names that tell groups of stored runs apart: of a method's settings, and of what was done on a stream."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from onepass.bench.result import Result, RunConfig
+from onepass.methods.registry import METHODS
+from onepass.report import summary as report
+
+Group = list[Result]  # runs that differ in their seed alone
+BESIDE = ("average", *report.MEASURES)  # what was measured beside training, which it does not change
+
+
+def named(groups: list[Group]) -> list[tuple[str, str, Group]]:
+    """Groups with the names of their series and stream, which tell apart what must not be taken for one."""
+    configs = [group[0].config for group in groups]
+    paths = {config.stream: config.stream_label for config in configs}
+    found = []
+    for config, group in zip(configs, groups, strict=True):
+        near = [other for other in configs if other.stream == config.stream]
+        beside = {name: own(config)[name] for name in BESIDE}  # tells nothing from other panels
+        rivals = [
+            own(other) | ({} if panel(other) == panel(config) else beside)
+            for other in near
+            if other.method == config.method
+        ]
+        label = ", ".join([report.title(config.method), *told(own(config), rivals)])
+        clash = list(paths.values()).count(config.stream_label) > 1
+        place = config.stream if clash else config.stream_label
+        found.append((label, ", ".join([place, *told(shared(config), [shared(other) for other in near])]), group))
+    order = {name: place for place, name in enumerate(METHODS)}
+    return sorted(found, key=lambda one: (order.get(one[2][0].config.method, len(order)), natural(one[0])))
+
+
+def panel(config: RunConfig) -> tuple[dict[str, Any], int]:
+    return shared(config), getattr(config.settings, "memory", 0)
+
+
+def told(values: dict[str, Any], rivals: list[dict[str, Any]]) -> list[str]:
+    return [spelt(name, value) for name, value in values.items() if any(rival[name] != value for rival in rivals)]
+
+
+def shared(config: RunConfig) -> dict[str, Any]:
+    """What must be the same for all that are compared."""
+    scenario = "class-incremental" if report.reference(config.method) else config.scenario
+    return {**{name: getattr(config, name) for name in report.SHARED if name != "stream"}, "scenario": scenario}
+
+
+def own(config: RunConfig) -> dict[str, Any]:
+    """What may be special to a method; its memory has a place of its own."""
+    settings = {name: value for name, value in config.learner_config.to_json().items() if name != "memory"}
+    return {**settings, **{name: getattr(config, name) for name in report.MEASURES}}
+
+
+def natural(text: str) -> list[tuple[float, str]]:
+    """Sorts gamma 0.5 before gamma 0.75 before gamma 10."""
+    parts = re.split(r"(\d+(?:\.\d+)?)", text)
+    return [(float(part), "") if place % 2 else (0.0, part) for place, part in enumerate(parts)]
+
+
+def spelt(name: str, value: Any) -> str:
+    words = name.replace("_", " ")
+    if isinstance(value, bool) or (name == "average" and value is None):
+        return words if value else f"no {words}"
+    return f"{words} {text(value)}"
+
+
+def text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(spelt(name, inner) for name, inner in value.items())
+    if isinstance(value, list):
+        return (" | " if value and isinstance(value[0], list) else ", ").join(map(text, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None:
+        return "default"
+    return f"{value:g}" if isinstance(value, float) else str(value)

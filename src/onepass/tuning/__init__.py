@@ -1,0 +1,1 @@
+"""Settings chosen on images that are held back."""

@@ -1,0 +1,88 @@
+"""What a step costs, counted: passes through the network, and bytes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from onepass.bench.cost import compare, measure
+from onepass.cli.main import main
+from onepass.learner.base import Problem
+from onepass.methods.registry import METHODS
+from onepass.paper import printed
+
+PROBLEM = Problem(10, (3, 8, 8), "colour", 5)
+MEMORY = 400  # enough for nine candidates and nine judges of each class
+
+
+def ratio(method: str) -> float:
+    [row] = compare([method], "cifar10", PROBLEM, "small-cnn", MEMORY)
+    return float(row["computation"])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_methods_listed_cost_is_what_a_step_takes(method: str) -> None:
+    assert ratio(method) == pytest.approx(METHODS[method].cost, rel=0.1)
+
+
+def test_ers_flops_are_those_of_forty_images_by_hand() -> None:
+    # Convolutions 3x3 from 3 to 32 and (stride 2) to 64 and to 100 channels at 8x8, 4x4, 4x4, then 100 to 10; two FLOPs
+    # for each multiplication; backward twice the forward, but none for the pixels.
+    layers = [64 * 9 * 3 * 32, 16 * 9 * 32 * 64, 16 * 9 * 64 * 100, 100 * 10]
+    expected = 40 * 2 * (3 * sum(layers) - layers[0])
+    assert measure("er", "cifar10", PROBLEM, "small-cnn", MEMORY).flops == expected
+
+
+def test_bytes_of_model_and_memory() -> None:
+    rows = {
+        row["method"]: row
+        for row in compare(["er", "ss-il", "obc", "derpp", "gmed", "finetune"], "cifar10", PROBLEM, "small-cnn", MEMORY)
+    }
+    pixels = 3 * 8 * 8
+    assert rows["er"]["memory_bytes"] == MEMORY * (pixels + 8)
+    assert rows["derpp"]["memory_bytes"] == MEMORY * (pixels + 8 + 10 * 4)
+    assert rows["gmed"]["memory_bytes"] == MEMORY * (4 * pixels + 8 + 8)
+    assert rows["finetune"]["memory_bytes"] == 0
+    assert rows["ss-il"]["model"] == pytest.approx(2, rel=0.01)
+    assert rows["obc"]["model_bytes"] - rows["er"]["model_bytes"] == 4 * (100 * 10 + 10)
+
+
+def test_the_papers_complexity_table_stands_beside() -> None:
+    rows = compare(["pcr", "obc"], "cifar10", PROBLEM, "small-cnn", MEMORY)
+    assert [(row["computation_printed"], row["memory_printed"]) for row in rows] == [(1, 1), (1.5, "> 1")]
+    assert set(printed()["table5"]["computation"]) == {"er", "er-ace", "obc", "ocm", "pcr", "er-fsl"}
+
+
+@pytest.mark.system
+def test_the_command_needs_no_data_and_explains_what_differs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cost", "obc", "er_ace", "--stream", "cifar10", "--net", "small-cnn"]) == 0
+    shown = capsys.readouterr().out
+    assert "OBC: the paper counts the second memory batch as training" in shown
+    assert "that layer's second copy, which is counted in model / ER" in shown
+    assert "Not counted: what is held only during a step, copies of weights (MIR, ER-DVC, GMED, OBC)" in shown
+    assert main(["cost", "pcr", "--stream", "digits", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["stream"], document["net"]) == ("digits", "small-cnn")
+    assert [row["method"] for row in document["rows"]] == ["pcr"]
+    assert main(["cost", "pcr", "--net", "resnet"]) == 2
+    assert main(["cost", "pcr", "--memory", "0"]) == 2
+
+
+def test_figures_that_depend_on_the_stream_say_so() -> None:
+    """ASER's grows with the classes, by so many images without gradient; GSS's stands between its two extremes."""
+    rows = {row["method"]: row for row in compare(["gss", "aser"], "cifar10", PROBLEM, "small-cnn", MEMORY)}
+    assert "depend on the stream, from 1.5 to 4 times ER's" in rows["gss"]["note"]
+    assert 1.5 <= rows["gss"]["computation"] <= 4
+    assert "the 4.2 in `onepass methods` is for nine samples of each of ten classes" in rows["aser"]["note"]
+    assert METHODS["aser"].cost == 4.2
+    [more] = compare(["aser"], "digits", Problem(20, (3, 8, 8), "colour", 5), "small-cnn", 2 * MEMORY)
+    assert more["computation"] > 1.7 * rows["aser"]["computation"]
+
+
+def test_an_average_costs_a_copy_of_what_predicts_and_no_flops() -> None:
+    for method, copies in (("er", 2.0), ("er-fsl", 2.0)):
+        [plain] = compare([method], "cifar10", PROBLEM, "small-cnn", MEMORY)
+        [averaged] = compare([method], "cifar10", PROBLEM, "small-cnn", MEMORY, 0.99)
+        assert averaged["flops"] == plain["flops"]
+        assert averaged["model_bytes"] / plain["model_bytes"] == pytest.approx(copies, abs=0.02)

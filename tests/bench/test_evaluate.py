@@ -1,0 +1,316 @@
+"""What a run measures on the way: looks every few steps, batches predicted before they are learned, a line for each."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from helpers import make, pixel_net, some_images
+from onepass.bench import metrics, store
+from onepass.bench.evaluate import accuracy_by_task, look
+from onepass.bench.result import Result, RunConfig
+from onepass.bench.runner import Progress, run
+from onepass.bench.stream import TaskData, make_tasks
+from onepass.data import Dataset
+from onepass.data.catalog import load
+from onepass.errors import UsageError
+from onepass.learner.base import Learner, Problem
+from onepass.learner.batch import Batch, Task
+from onepass.learner.checkpoint import fingerprint
+from onepass.methods.factory import build
+from onepass.methods.finetune import FineTune
+from onepass.methods.registry import METHODS
+
+EVERY = 4  # steps 12 and 24 are a task's last as well
+TOLD = RunConfig(
+    "er-fsl", batch=20, fraction=0.4, anytime=EVERY, prequential=True, settings={"memory": 30, "subspace": 40}
+)  # five tasks of six steps
+FREE = RunConfig("er", scenario="task-free", fraction=0.2, anytime=3, prequential=True, settings={"memory": 30})
+CASES = {
+    "subspaces that are reused": TOLD,
+    "weights that a task's end changes": RunConfig(
+        "er-wa", batch=20, fraction=0.4, anytime=6, prequential=True, seed=1
+    ),
+    "no boundaries told": FREE,
+    "tasks that share classes": RunConfig(
+        "er", scenario="i-blurry-50-10", batch=20, fraction=0.4, anytime=7, prequential=True
+    ),
+    "on images held back": RunConfig("finetune", batch=20, fraction=0.2, validate=True, anytime=3, prequential=True),
+}
+
+
+@functools.cache
+def measured(config: RunConfig) -> Result:
+    return run(config)
+
+
+def timeless(result: Result) -> dict[str, Any]:
+    """All of a result but how long it took."""
+    return {**result.to_json(), "seconds": 0}
+
+
+# The same run again, step by step through the learner's verbs, measured by counting.
+
+
+@dataclass
+class ByHand:
+    looks: list[dict[str, Any]] = field(default_factory=list)  # accuracy by task met so far, every so many steps
+    matrix: list[list[float]] = field(default_factory=list)
+    first: list[tuple[int, int]] = field(default_factory=list)  # right and seen of every batch before it is learned
+    spaces: list[Tensor] = field(default_factory=list)  # ER-FSL's masks, once in every task
+    fingerprint: str = ""
+
+
+def right(learner: Learner, images: Tensor, labels: Tensor) -> int:
+    return sum(a == b for a, b in zip(learner.predict(images).tolist(), labels.tolist(), strict=True))
+
+
+def counted(learner: Learner, data: Dataset, tasks: list[TaskData]) -> list[float]:
+    return [right(learner, data.x_test[t.test], data.y_test[t.test]) / len(t.test) for t in tasks]
+
+
+@functools.cache
+def by_hand(config: RunConfig) -> ByHand:
+    data, tasks = make_tasks(load("digits"), config.stream_config, seed=config.seed)
+    problem = Problem(10, (1, 8, 8), "digits", len(tasks))
+    learner = build(config.method, problem, config.learner_config, net="small-cnn", seed=config.seed)
+    told, found = config.scenario != "task-free", ByHand()
+    for number, task in enumerate(tasks):
+        if told:
+            learner.begin_task(task.info)
+        for rows in task.train.split(config.batch):
+            unknown = not told and not found.first  # nothing has been seen: there is nothing to predict among
+            found.first.append((0 if unknown else right(learner, data.x[rows], data.y[rows]), len(rows)))
+            learner.observe(Batch(data.x[rows], data.y[rows]))
+            step = len(found.first)
+            if config.anytime and step % config.anytime == 0:
+                accuracy = counted(learner, data, tasks[: number + 1])
+                found.looks.append({"step": step, "accuracy": pytest.approx(accuracy)})
+        if hasattr(learner, "spaces"):
+            found.spaces.append(learner.spaces.clone())
+        if told:
+            learner.end_task()
+        found.matrix.append(counted(learner, data, tasks[: number + 1]))
+    found.fingerprint = fingerprint(learner.state_dict())
+    return found
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("case", CASES)
+def test_every_k_steps_the_accuracy_on_every_task_met_so_far_is_that_of_counting(case: str) -> None:
+    config = CASES[case]
+    expected, result = by_hand(config), measured(config)
+    assert len(expected.looks) > 3
+    assert result.anytime == expected.looks
+    assert result.accuracy_matrix == [pytest.approx(row) for row in expected.matrix]
+    assert result.fingerprint == expected.fingerprint
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("case", CASES)
+def test_prequential_figures_are_those_of_predicting_each_batch_and_then_learning_it(case: str) -> None:
+    first, result = by_hand(CASES[case]).first, measured(CASES[case])
+    stretches = [first[start : start + 10] for start in range(0, len(first), 10)]
+    assert result.prequential == [[sum(r for r, _ in part), sum(n for _, n in part)] for part in stretches]
+    assert sum(n for _, n in result.prequential) == result.data["learned"]
+    assert metrics.prequential_accuracy(result.prequential) == sum(r for r, _ in first) / result.data["learned"]
+
+
+def test_a_class_that_nobody_announced_is_not_predicted_before_it_is_learned() -> None:
+    """One class a task, no boundaries, batches as large as tasks: each batch is of a class never seen."""
+    config = RunConfig("finetune", scenario="task-free", tasks=10, batch=20, fraction=0.1, prequential=True)
+    assert measured(config).prequential == [[0, 143]]
+
+
+def test_an_announced_class_may_be_predicted_in_its_first_batch() -> None:
+    config = RunConfig("finetune", tasks=1, batch=200, fraction=0.1, prequential=True)
+    assert measured(config).prequential == [[by_hand(config).first[0][0], 143]]
+    assert by_hand(config).first[0][0] > 0
+
+
+def test_a_look_at_a_tasks_last_step_comes_before_the_task_is_ended() -> None:
+    """ER-WA scales weights at a task's end: the look does not know it, the row of the matrix does."""
+    result = measured(CASES["weights that a task's end changes"])
+    looks = {point["step"]: point["accuracy"] for point in result.anytime}
+    ends = [6 * task for task in range(1, 6)]
+    assert list(looks) == ends
+    assert [looks[end] for end in ends] != result.accuracy_matrix
+
+
+def test_facts_are_the_subspaces_of_each_task_reused_ones_too() -> None:
+    """Forty of a hundred dimensions and five tasks: two find blank ones, three reuse."""
+    facts, spaces = measured(TOLD).facts, by_hand(TOLD).spaces
+    assert len(facts) == len(spaces) == 5
+    for fact, (own, used, *_) in zip(facts, spaces, strict=True):
+        for name, mask in (("learned_in", own), ("replayed_in", used)):
+            dims = [dim for first, end in fact[name] for dim in range(first, end)]
+            assert dims == mask.nonzero().flatten().tolist()
+    assert facts[:2] == [
+        {"learned_in": [[0, 40]], "replayed_in": [[0, 40]]},
+        {"learned_in": [[40, 80]], "replayed_in": [[0, 80]]},
+    ]
+    assert all(len(fact["learned_in"]) > 1 and fact["replayed_in"] == [[0, 100]] for fact in facts[2:])
+
+
+def test_a_learner_with_nothing_to_say_has_an_empty_fact_for_each_task() -> None:
+    assert run(RunConfig("er", batch=50, fraction=0.4, settings={"memory": 30})).facts == [{}] * 5
+
+
+# Measuring more changes nothing else.
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("method", METHODS)
+def test_looking_and_predicting_leave_every_bit_of_training_alone(method: str) -> None:
+    plain = RunConfig(method, fraction=0.05)
+    less, more = run(plain), run(replace(plain, anytime=2, prequential=True))
+    assert (less.anytime, less.prequential) == ([], [])
+    assert len(more.anytime) == more.steps // 2
+    assert len(more.prequential) == -(-more.steps // 10)
+    assert (less.fingerprint, less.accuracy_matrix, less.facts, less.protocol) == (
+        more.fingerprint,
+        more.accuracy_matrix,
+        more.facts,
+        more.protocol,
+    )
+
+
+def test_a_negative_number_of_steps_between_looks_is_refused() -> None:
+    with pytest.raises(UsageError, match="anytime=-1: must be at least 0"):
+        RunConfig("er", anytime=-1)
+
+
+# A look is at the first hundred test images of each class.
+
+
+def a_crowd() -> tuple[Learner, Dataset, list[TaskData]]:
+    """Classes with 130, 50 and 700 test images in mixed order, in two tasks, and an untrained learner."""
+    order = torch.randperm(880, generator=torch.Generator().manual_seed(3))
+    labels = torch.tensor([0] * 130 + [1] * 50 + [2] * 700)[order]
+    data = Dataset(some_images(3), torch.arange(3), some_images(880, seed=1), labels, ("a", "b", "c"))
+    tasks = [
+        TaskData(Task(i, classes), torch.tensor(classes), torch.isin(labels, torch.tensor(classes)).nonzero().flatten())
+        for i, classes in enumerate([(1, 0), (2,)])
+    ]
+    learner = make(FineTune, pixel_net(3))
+    with torch.no_grad():
+        learner.net.head.bias.copy_(-learner.net.head.weight.sum(dim=1) / 2)  # so that every class is predicted
+    learner.meet(range(3))
+    return learner, data, tasks
+
+
+def share(learner: Learner, data: Dataset, classes: tuple[int, ...], most: int) -> float:
+    hits = []
+    for c in classes:
+        rows = [row for row, label in enumerate(data.y_test.tolist()) if label == c][:most]
+        hits += [right(learner, data.x_test[row : row + 1], data.y_test[row : row + 1]) for row in rows]
+    return sum(hits) / len(hits)
+
+
+def test_a_look_counts_the_first_hundred_images_of_each_class_and_the_matrix_all() -> None:
+    learner, data, tasks = a_crowd()
+    some = [share(learner, data, task.info.classes, 100) for task in tasks]
+    whole = [share(learner, data, task.info.classes, 10_000) for task in tasks]
+    assert look(learner, data, tasks) == pytest.approx(some)
+    assert accuracy_by_task(learner, data, tasks) == pytest.approx(whole)
+    assert all(a != b for a, b in zip(some, whole, strict=True))
+
+
+# Stopped and continued; a line for each evaluation.
+
+
+def stop(step: int, how: type[BaseException] = KeyboardInterrupt) -> Progress:
+    def progress(done: int, total: int) -> None:
+        if done == step:
+            raise how
+
+    return progress
+
+
+def lines(out: Path, config: RunConfig) -> list[dict[str, Any]]:
+    text = (store.folder(out, config) / "evaluations.jsonl").read_text()
+    assert text.endswith("\n")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def expected_lines(result: Result) -> Iterator[dict[str, Any]]:
+    """Of a run of five tasks of six steps: at each step the look, then what the task's end measured."""
+    looks = {point["step"]: point["accuracy"] for point in result.anytime}
+    for step in range(1, 31):
+        if step % EVERY == 0:
+            yield {"step": step, "accuracy": looks[step]}
+        if step % 6 == 0:
+            yield {"step": step, "accuracy": result.accuracy_matrix[step // 6 - 1], "after_task": step // 6 - 1}
+
+
+@pytest.mark.system
+def test_a_run_that_stops_again_and_again_measures_what_one_go_does(tmp_path: Path) -> None:
+    for step in (1, 4, 6, 7, 10, 12, 13, 29, 30):
+        with pytest.raises(KeyboardInterrupt):
+            run(TOLD, tmp_path, progress=stop(step))
+    result = run(TOLD, tmp_path)
+    assert timeless(result) == timeless(measured(TOLD))
+    assert lines(tmp_path, TOLD) == list(expected_lines(result))
+    assert run(TOLD, tmp_path) == result
+
+
+@pytest.mark.system
+def test_what_a_killed_run_measured_beyond_its_checkpoint_is_not_there_twice(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(TOLD, tmp_path, progress=stop(5))
+    for step in (13, 8, 24):
+        with pytest.raises(SystemExit):  # no chance to save anything
+            run(TOLD, tmp_path, progress=stop(step, SystemExit))
+    result = run(TOLD, tmp_path)
+    assert timeless(result) == timeless(measured(TOLD))
+    assert lines(tmp_path, TOLD) == list(expected_lines(result))
+
+
+@pytest.mark.system
+def test_without_boundaries_too_stopping_changes_nothing(tmp_path: Path) -> None:
+    for step in (1, 9, 10, 11, 20):
+        with pytest.raises(KeyboardInterrupt):
+            run(FREE, tmp_path, progress=stop(step))
+    assert timeless(run(FREE, tmp_path)) == timeless(measured(FREE))
+
+
+def test_the_file_has_a_line_for_each_evaluation_as_soon_as_it_is_made(tmp_path: Path) -> None:
+    sizes = {}
+
+    def progress(done: int, total: int) -> None:
+        file = store.folder(tmp_path, TOLD) / "evaluations.jsonl"
+        sizes[done] = len(lines(tmp_path, TOLD)) if file.exists() else 0
+
+    run(TOLD, tmp_path, progress=progress)
+    assert sizes == {step: step // EVERY + (step - 1) // 6 for step in range(1, 31)}  # a task's own comes after its end
+    assert len(lines(tmp_path, TOLD)) == 7 + 5
+
+
+def test_without_looks_there_is_a_line_for_each_task(tmp_path: Path) -> None:
+    config = RunConfig("finetune", batch=200)
+    matrix = run(config, tmp_path).accuracy_matrix
+    assert lines(tmp_path, config) == [
+        {"step": 2 * task + 2, "accuracy": row, "after_task": task} for task, row in enumerate(matrix)
+    ]
+
+
+MEASURES: dict[str, Callable[[Result], float]] = {
+    "average anytime": lambda result: metrics.average_anytime([point["accuracy"] for point in result.anytime]),
+    "worst case": lambda r: metrics.worst_case([point["accuracy"] for point in r.anytime], r.accuracy_matrix),
+    "prequential": lambda result: metrics.prequential_accuracy(result.prequential),
+}
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_measures_of_a_stored_result_are_those_of_the_run(measure: str) -> None:
+    result = measured(TOLD)
+    again = Result.from_json(json.loads(json.dumps(result.to_json())))
+    assert 0 < MEASURES[measure](result) == MEASURES[measure](again) < 1

@@ -1,0 +1,80 @@
+"""Real processes, killed with SIGKILL at random moments, for every method: the end is the same to the bit."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from onepass.bench import store
+from onepass.bench.result import RunConfig
+from onepass.config import ReplayConfig
+from onepass.methods.registry import METHODS, method_class
+
+pytestmark = pytest.mark.system
+
+
+def start(methods: list[str], out: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "onepass.cli.main", "compare", *methods, "--memory", "50", "--batch", "20"]
+    command += ["--out", str(out), "--jobs", "1", "--checkpoint-seconds", "0.1"]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def finish(methods: list[str], out: Path) -> dict[str, str]:
+    assert start(methods, out).wait(timeout=600) == 0
+    results = [json.loads(path.read_text()) for path in out.rglob("result.json")]
+    assert not list(out.rglob("checkpoint.safetensors")), "a finished run keeps no checkpoint"
+    return {result["method"]: result["fingerprint"] for result in results}
+
+
+def written_since(path: Path, moment: float) -> bool:
+    try:
+        return path.stat().st_mtime > moment
+    except FileNotFoundError:
+        return False
+
+
+def kill_during(method: str, methods: list[str], out: Path, after: float) -> None:
+    """Start, wait until this process has saved a state of this method, then a little, and kill it in mid-stream.
+
+    A method that was through by then is begun anew, and killed sooner.
+    """
+    path = store.folder(out, RunConfig(method, batch=20, settings=settings(method))) / "checkpoint.safetensors"
+    for attempt in range(6):
+        begin, process = time.time(), start(methods, out)
+        while process.poll() is None and not written_since(path, begin):
+            time.sleep(0.002)
+        time.sleep(after / 2**attempt)
+        hit = path.exists()
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() in (0, -signal.SIGKILL), "it failed by itself"
+        if hit:
+            return
+        shutil.rmtree(path.parent)
+    pytest.fail(f"{method} was always through before it could be killed")
+
+
+def settings(method: str) -> dict[str, int]:
+    return {"memory": 50} if issubclass(method_class(method).Config, ReplayConfig) else {}
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_killed_at_random_moments_every_method_ends_with_the_same_bits(part: int, tmp_path: Path) -> None:
+    methods = list(METHODS)[part::4]
+    begin = time.monotonic()
+    undisturbed = finish(methods, tmp_path / "whole")
+    assert set(undisturbed) == set(methods)
+    a_while = (time.monotonic() - begin) / (len(methods) + 2) / 4
+    out, moments = tmp_path / "killed", random.Random(part)
+    for method in methods:
+        kill_during(method, methods, out, moments.uniform(0, a_while))
+    assert finish(methods, out) == undisturbed
+    left = [path.name for path in out.rglob(".*")]
+    assert len(left) <= len(methods), f"temporary files of killed processes pile up: {left}"

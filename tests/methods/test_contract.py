@@ -1,0 +1,205 @@
+"""Every method keeps every promise, and for every promise there is a learner that breaks it and is caught."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from onepass.learner.base import Learner
+from onepass.learner.batch import Batch
+from onepass.learner.checks import PROMISES, ContractError, check_learner, failures
+from onepass.methods.er import ER
+from onepass.methods.obc import OBC
+from onepass.methods.registry import METHODS, method_class
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_method_keeps_every_promise(name: str) -> None:
+    check_learner(method_class(name))
+
+
+class GlobalRandomness(ER):
+    def retrieve(self, batch: Batch) -> Batch:
+        return self.memory.read(torch.randperm(len(self.memory))[:10])
+
+
+class IgnoresTheSeed(ER):
+    def __init__(self, net, problem, config, *, seed):  # type: ignore[no-untyped-def]
+        super().__init__(net, problem, config, seed=0)
+
+
+class PredictsInTrainMode(ER):
+    def scorer(self) -> Callable[[Tensor], Tensor]:
+        self.net.train()
+        return self.net
+
+
+class ForgetsItsCounter(ER):
+    """A period that is no part of the state: after loading it starts again."""
+
+    def setup(self) -> None:
+        self.count = 0
+
+    def loss(self, batch: Batch, replay: Batch) -> Tensor:
+        self.count += 1
+        return super().loss(batch, replay) * (2.0 if self.count % 5 == 0 else 1.0)
+
+
+class ShuffledBatch(ER):
+    """Changes what it was given: the caller's images and the copy share their pixels."""
+
+    def learn(self, batch: Batch, replay: Batch) -> Tensor:
+        batch.x.mul_(0).add_(7)
+        return super().learn(batch, replay)
+
+
+class KeepsTheBatch(ER):
+    def setup(self) -> None:
+        self.register_buffer("last", torch.empty(0, dtype=torch.uint8))
+
+    def remember(self, batch: Batch) -> None:
+        super().remember(batch)
+        self.last = batch.x
+
+    def load_state_dict(self, state_dict, strict=True, assign=False):  # type: ignore[no-untyped-def]
+        self.last = torch.empty_like(state_dict["last"])
+        return super().load_state_dict(state_dict, strict, assign)
+
+
+class Hoards(ER):
+    """Grows its memory instead of choosing."""
+
+    def remember(self, batch: Batch) -> None:
+        memory = self.memory
+        if len(memory) + len(batch) > len(memory.field("y")):
+            for name in memory.fields:
+                column = memory.field(name)
+                memory._buffers[f"field_{name}"] = torch.cat([column, torch.empty_like(column)])
+        slots = torch.arange(len(memory), len(memory) + len(batch))
+        for name in memory.fields:
+            memory.field(name)[slots] = getattr(batch, name)
+        memory.filled += len(batch)
+
+
+class LossWithItsGraph(ER):
+    def learn(self, batch: Batch, replay: Batch) -> Tensor:
+        loss = self.loss(batch, replay)
+        self.step(loss)
+        return loss
+
+
+class EmptyReplayIsNaN(ER):
+    def loss(self, batch: Batch, replay: Batch) -> Tensor:
+        (x, y), (old, old_y) = self.views(batch, replay)
+        return self.cross_entropy(self.net(x), y) + F.cross_entropy(self.net.head(self.net.features(old)), old_y)
+
+
+class NeedsTwoSamples(ER):
+    def loss(self, batch: Batch, replay: Batch) -> Tensor:
+        centred = batch.x.float() - batch.x.float().mean()
+        return super().loss(batch, replay) + 0 * (centred.square().sum() / torch.tensor(len(batch) - 1.0))
+
+
+class NeedsAFullReplay(ER):
+    def retrieve(self, batch: Batch) -> Batch:
+        if not len(self.memory):
+            return super().retrieve(batch)
+        picked = self.memory.sample(self.replay, self.rng)
+        return picked[torch.arange(self.replay if self.steps > 20 else len(picked))]
+
+
+class NewHeadWhenGrown(ER):
+    def grow(self, n_classes: int) -> None:
+        self.net.head = nn.Linear(self.net.head.in_features, n_classes)
+        self.problem = replace(self.problem, n_classes=n_classes)
+        self.meet(())
+
+
+class OneOfEachClass(ER):
+    def retrieve(self, batch: Batch) -> Batch:
+        labels = self.memory.field("y")[: len(self.memory)]
+        slots = [(labels == c).nonzero()[0, 0] for c in self.old]
+        return self.memory.read(torch.stack(slots)) if slots else super().retrieve(batch)
+
+
+class WaitsToBeTold(ER):
+    def _arrive(self, classes: tuple[int, ...]) -> None:
+        self.meet(classes)
+
+
+class LearnsFromItsAverage(ER):
+    def learn(self, batch: Batch, replay: Batch) -> Tensor:
+        with self.both()[-1]:
+            return super().learn(batch, replay)
+
+
+class PredictsAnything(ER):
+    def predict(self, images: Tensor) -> Tensor:
+        return torch.zeros(len(images), dtype=torch.int64)
+
+
+class AcceptsAnything(ER):
+    def _admit(self, batch: Batch) -> None:
+        self.meet(set(batch.y.long().tolist()) & set(range(self.problem.n_classes)))
+
+
+class NeverSteps(ER):
+    def step(self, loss: Tensor) -> Tensor:
+        return loss.detach()
+
+
+BROKEN: dict[str, tuple[type[Learner], str]] = {
+    "same seed, same bits": (GlobalRandomness, "different states"),
+    "another seed differs": (IgnoresTheSeed, "the seed changes nothing"),
+    "predict is pure": (PredictsInTrainMode, "predict changed the learner's state"),
+    "save in mid-task and load: identical": (ForgetsItsCounter, "another end state"),
+    "batch left alone": (ShuffledBatch, "observe changed the batch's images"),
+    "no reference to a batch survives": (KeepsTheBatch, "overwriting a batch"),
+    "memory within capacity": (Hoards, "8 samples in a memory of 7"),
+    "finite loss": (LossWithItsGraph, "keeps the whole graph"),
+    "empty memory": (EmptyReplayIsNaN, "at step 0 the loss is nan"),
+    "one-sample batch": (NeedsTwoSamples, "at step 0 the loss is nan"),
+    "memory smaller than the replay batch": (NeedsAFullReplay, "out of bounds"),
+    "grows to more classes": (NewHeadWhenGrown, "growing changed the rows"),
+    "a class that the memory has lost": (OneOfEachClass, "out of bounds"),
+    "streams without boundaries": (WaitsToBeTold, "classes never seen began task -1"),
+    "an average changes nothing in training": (LearnsFromItsAverage, "changed what was learned"),
+    "predicts seen classes only": (PredictsAnything, "a class that has not been seen"),
+    "bad input is refused and changes nothing": (AcceptsAnything, "out of bounds"),
+    "learns": (NeverSteps, "right on two classes"),
+}
+
+
+def test_every_promise_has_a_learner_that_breaks_it() -> None:
+    assert set(BROKEN) == set(PROMISES)
+
+
+@pytest.mark.parametrize("promise", BROKEN)
+def test_broken_learner_is_caught(promise: str) -> None:
+    learner, complaint = BROKEN[promise]
+    assert complaint in dict(failures(learner, only=[promise]))[promise]
+
+
+def test_an_average_of_a_part_of_what_predicts_is_caught() -> None:
+    class HeadAlone(OBC):
+        def predictors(self) -> list[nn.Module]:
+            return [self.corrected]
+
+    promise = "an average changes nothing in training"
+    assert "prediction by the average uses last weights" in dict(failures(HeadAlone, only=[promise]))[promise]
+
+
+def test_all_broken_promises_are_named_at_once() -> None:
+    with pytest.raises(ContractError, match=r"EmptyReplayIsNaN breaks \d+ of \d+ promises") as caught:
+        check_learner(EmptyReplayIsNaN)
+    assert "empty memory" in str(caught.value)
+
+
+def test_a_learner_without_a_loss_says_what_is_missing() -> None:
+    with pytest.raises(ContractError, match=r"Learner must define loss\(batch, replay\)"):
+        check_learner(Learner)

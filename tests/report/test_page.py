@@ -1,0 +1,534 @@
+"""The page of a store of results: its numbers against figures worked out by hand, and itself in a real browser."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onepass.bench.result import Result, RunConfig
+from onepass.errors import UsageError
+from onepass.methods.registry import METHODS
+from onepass.report import page
+
+CHROMIUM = Path("/usr/bin/chromium")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+FLAGS += ["--disable-component-update", "--disable-sync"]
+T2 = 4.30265273  # Student's t for 95 % and three runs
+
+
+def result(method: str, seed: int = 0, matrix: list[list[float]] | None = None, **given: Any) -> Result:
+    run = {"stream": "cifar10", "net": "slim-resnet18", "settings": {}}
+    for name in ("stream", "net", "fraction", "batch", "anytime", "prequential", "class_order"):
+        if name in given:
+            run[name] = given.pop(name)
+    told = {name: given.pop(name) for name in ("protocol", "looks", "stretches", "host") if name in given}
+    config = RunConfig(method, seed=seed, **{**run, "settings": given})
+    return Result(
+        config,
+        matrix or [[0.9], [0.5, 0.7]],
+        steps=10,
+        seconds=1.0,
+        fingerprint="bits",
+        data={},
+        host=told.get("host", {}),
+        protocol=told.get("protocol", {}),
+        anytime=told.get("looks", []),
+        prequential=told.get("stretches", []),
+    )
+
+
+def three(method: str = "er", **settings: Any) -> list[Result]:
+    """Final accuracies 0.4, 0.5 and 0.6."""
+    matrices = [[[0.8], [0.3, 0.5]], [[0.9], [0.3, 0.7]], [[1.0], [0.6, 0.6]]]
+    return [result(method, seed, matrix, **settings) for seed, matrix in enumerate(matrices)]
+
+
+def only(results: list[Result]) -> dict[str, Any]:
+    [group] = page.document(results)["groups"]
+    assert isinstance(group, dict)
+    return group
+
+
+# The numbers
+
+
+def test_a_group_has_mean_interval_and_n() -> None:
+    group = only(three())
+    assert group["n"] == 3
+    half = T2 * 0.1 / 3**0.5
+    assert group["summary"]["final_accuracy"] == {
+        "mean": 0.5,
+        "interval": pytest.approx(half, abs=1e-6),
+        "text": "50.0 ± 24.8",
+    }
+    assert group["summary"]["forgetting"]["mean"] == 0.5  # 0.5, 0.6 and 0.4
+    assert group["summary"]["prequential"] is None
+
+
+def test_curves_have_bands_from_three_runs_on_and_the_runs_below() -> None:
+    curve = only(three())["curve"]
+    assert (curve["x"], curve["mean"], curve["runs"]) == ([1, 2], [0.9, 0.5], [])
+    assert curve["interval"] == pytest.approx([T2 * 0.1 / 3**0.5] * 2, abs=1e-6)
+    curve = only(three()[:2])["curve"]
+    assert (curve["mean"], curve["interval"], curve["runs"]) == ([0.85, 0.45], [], [[0.8, 0.4], [0.9, 0.5]])
+    assert only(three()[:1])["curve"]["runs"] == []
+
+
+def test_the_matrix_is_the_mean_over_seeds() -> None:
+    assert only(three())["matrix"] == [[0.9], [0.4, 0.6]]
+
+
+def test_forgetting_is_told_task_by_task() -> None:
+    group = only([result("er", 0, [[0.9], [0.8, 0.6], [0.2, 0.7, 0.5]])])
+    assert [drop["mean"] for drop in group["drops"]] == [0.7, -0.1]
+    assert group["summary"]["forgetting"]["mean"] == 0.3  # their mean
+    assert only([result("iid", 0, [[0.5]])])["drops"] == []
+
+
+def test_what_was_measured_on_the_way_is_there() -> None:
+    looks = [{"step": 5, "accuracy": [0.6]}, {"step": 10, "accuracy": [0.8]}, {"step": 15, "accuracy": [0.2, 0.4]}]
+    matrix = [[0.8], [0.4, 0.6]]
+    run = result("er", 0, matrix, anytime=5, prequential=True, looks=looks, stretches=[[3, 10], [5, 10]])
+    document = page.document([replace(run, steps=18)])
+    summary = document["groups"][0]["summary"]
+    assert summary["average_anytime"]["mean"] == pytest.approx((0.6 + 0.8 + 0.3) / 3, abs=1e-6)
+    assert summary["worst_case"]["mean"] == 0.4  # the old task's 0.2 and the last one's 0.6
+    assert summary["prequential"]["mean"] == 0.4
+    curve = document["groups"][0]["anytime"]
+    assert (curve["x"], curve["mean"], curve["begins"]) == ([5, 10, 15], [0.6, 0.8, 0.3], [15])
+    curve = document["groups"][0]["prequential"]
+    assert (curve["x"], curve["mean"]) == ([10, 18], [0.3, 0.5]), "the last stretch ends with the stream"
+    assert [name for name, _ in document["columns"]][-3:] == ["average_anytime", "worst_case", "prequential"]
+    plain = page.document(three())["columns"]
+    assert plain[:2] == [["final_accuracy", "final accuracy"], ["forgetting", "forgetting"]]
+    assert "average_anytime" not in dict(plain)
+
+
+def test_looks_count_at_steps_that_all_runs_have() -> None:
+    looks = [[{"step": step, "accuracy": [0.2]} for step in (5, 10)], [{"step": 10, "accuracy": [0.4]}]]
+    runs = [result("er", seed, anytime=5, looks=looks[seed]) for seed in (0, 1)]
+    assert only(runs)["anytime"]["x"] == [10]
+    assert only(runs)["anytime"]["mean"] == [0.3]
+
+
+def test_costs_are_those_of_the_methods_and_unknown_for_ones_own() -> None:
+    groups = page.document([result("er"), result("ocm"), result("onepass.methods.er:ER")])["groups"]
+    assert [group["cost"] for group in groups] == [1.0, METHODS["ocm"].cost, None]
+
+
+# What is compared with what
+
+
+def test_one_setting_of_a_method_has_the_methods_name_and_several_say_what_differs() -> None:
+    assert page.document([result("er"), result("er-fsl")])["series"] == ["ER", "ER-FSL"]
+    several = [result("er-fsl", subspace=subspace) for subspace in (100, 16, 8)] + [result("er")]
+    names = ["ER", "ER-FSL, subspace 8", "ER-FSL, subspace 16", "ER-FSL, subspace 100"]
+    assert page.document(several)["series"] == names
+    both = [result("er-fsl", gamma=0.3), result("er-fsl", gamma=0.5), result("er-fsl", gamma=0.3, stream="digits")]
+    assert page.document(both)["series"] == ["ER-FSL", "ER-FSL, gamma 0.3", "ER-FSL, gamma 0.5"]
+
+
+def test_memories_are_panels_and_methods_without_one_stand_in_each() -> None:
+    document = page.document([result("finetune"), result("er", memory=100), result("er", memory=1000)])
+    assert document["series"] == ["FINE-TUNE", "ER"]
+    assert document["memories"] == [100, 1000]
+    places = [[(g["series"], g["memory"]) for g in map(document["groups"].__getitem__, panel["groups"])]
+              for panel in document["panels"]]  # fmt: skip
+    assert places == [[(0, 0), (1, 100)], [(0, 0), (1, 1000)]]
+    [alone] = page.document([result("finetune")])["panels"]
+    assert (alone["memory"], alone["groups"]) == (0, [0])
+
+
+def test_different_protocols_never_stand_in_one_panel() -> None:
+    runs = [result("er", fraction=0.2), result("er-fsl"), result("er-fsl", fraction=0.2), result("iid")]
+    document = page.document(runs)
+    assert document["streams"] == ["cifar10, fraction 0.2", "cifar10, fraction 1"]
+    assert document["series"] == ["IID", "ER", "ER-FSL"]
+    assert [len(panel["groups"]) for panel in document["panels"]] == [2, 2]
+
+
+def test_two_folders_of_one_name_are_two_streams() -> None:
+    paths = ["/data/a/photos", "/data/b/photos"]
+    assert page.document([result("er", stream=path) for path in paths])["streams"] == paths
+    assert page.document([result("er", stream=paths[0])])["streams"] == ["photos"]
+
+
+def test_a_run_that_is_stored_twice_counts_once() -> None:
+    document = page.document([*three(), *three()])
+    assert document["groups"][0]["n"] == 3
+    assert document["about"][:2] == ["3 runs of 1 method on cifar10.", "Stored more than once, counted once: 3."]
+
+
+def test_the_best_is_named_only_where_it_is_really_better() -> None:
+    worse = [result("er", seed, [[0.3 + 0.01 * seed]]) for seed in range(4)]
+    close = [result("er-ace", seed, [[0.3 + 0.01 * (3 - seed)]]) for seed in range(4)]
+    better = [result("er-fsl", seed, [[0.5 + 0.011 * seed]]) for seed in range(4)]
+    whole = [result("iid", seed, [[0.9]]) for seed in range(4)]
+    document = page.document([*worse, *better, *whole])
+    [panel] = document["panels"]
+    assert document["series"][document["groups"][panel["best"]]["series"]] == "ER-FSL"
+    assert page.document([*worse, *close])["panels"][0]["best"] is None
+
+
+# The paper
+
+
+def test_differences_to_a_baseline_are_paired_by_seed() -> None:
+    runs = [*three("er"), *three("er-fsl"), *three("mir", memory=100)[:1], result("iid", 0, [[0.9]])]
+    runs[3:6] = [replace(one, accuracy_matrix=[[1.0], [0.6, 0.6 + 0.1 * seed]]) for seed, one in enumerate(runs[3:6])]
+    found = page.document(runs, "er")
+    assert found["baseline"] == "ER"
+    names = [group["series"] for group in found["groups"]]
+    differences = {
+        (panel["memory"], found["series"][names[int(place)]]): difference
+        for panel in found["panels"]
+        for place, difference in panel["differences"].items()
+    }
+    # 60, 65, 70 less 40, 50, 60: 20, 15, 10 points; their standard deviation is 5, so 4.303 * 5 / sqrt(3)
+    assert differences == {
+        (1000, "ER-FSL"): {"mean": pytest.approx(0.15), "text": "+15.0 ± 12.4 (3)", "real": True},
+        (1000, "ER"): {"mean": 0.0, "text": "baseline", "real": False},
+    }
+    [alone] = page.document(three("er"), "er")["panels"]
+    assert [difference["text"] for difference in alone["differences"].values()] == ["baseline"]
+    twice = page.document([*three("er", lr=0.01), *three("er")], "er")
+    [place] = [int(place) for place, one in twice["panels"][0]["differences"].items() if one["text"] == "baseline"]
+    assert twice["series"][twice["groups"][place]["series"]] == "ER, lr 0.1", "the one with nothing changed"
+    with pytest.raises(UsageError, match=r"unknown baseline 'iid'.*: er, mir, er-fsl"):
+        page.document(runs, "iid")
+
+
+def test_the_same_runs_with_an_average_are_no_rivals_of_themselves() -> None:
+    runs = [result("er", seed, [[0.9], [0.6 + 0.01 * seed, 0.7]]) for seed in range(4)]
+    runs += [result("finetune", seed, [[0.9], [0.1, 0.2 - 0.02 * seed]]) for seed in range(4)]
+    kept = [result("er", seed, [[0.9], [0.6 + 0.01 * seed, 0.7]], average=0.9) for seed in range(4)]
+    kept = [replace(one, accuracy_matrix_average=[[0.9], [0.8, 0.8]]) for one in kept]
+    found = page.document([*runs, *kept])
+    assert sorted(found["series"]) == ["ER", "FINE-TUNE"], "trained twice, counted once"
+    assert found["groups"][1]["n"] == 4
+    assert found["groups"][1]["summary"]["final_accuracy_average"]["mean"] == 0.8
+    assert any("by the last weights" in line for line in found["about"])
+    more = [replace(one, config=replace(one.config, settings={"average": 0.99})) for one in kept]
+    found = page.document([*runs, *kept, *more])
+    assert sorted(found["series"]) == ["ER, average 0.9", "ER, average 0.99", "FINE-TUNE"]
+    [panel] = found["panels"]
+    assert found["series"][found["groups"][panel["best"]]["series"]].startswith("ER")
+
+
+def test_seeds_with_and_without_an_average_are_one_group_in_the_panel() -> None:
+    runs = [result("er", 0), replace(result("er", 1, average=0.9), accuracy_matrix_average=[[0.9], [0.8, 0.8]])]
+    elsewhere = result("er", 0, fraction=0.5)
+    found = page.document([*runs, elsewhere])
+    assert found["series"] == ["ER"]
+    assert [group["n"] for group in found["groups"]] == [2, 1]
+    assert found["groups"][0]["summary"]["final_accuracy_average"]["text"] == "80.0 ± n/a (n = 1)"
+    assert ["average", "0.9, none"] in found["groups"][0]["protocol"]
+    assert page.document([result("er", 0, memory=100, average=0.9), result("er", 0)])["series"] == ["ER"]
+
+
+def test_the_papers_figure_stands_beside_ours_with_what_was_done_otherwise() -> None:
+    found = only(three("er", memory=1000, fraction=0.2, combine="sum"))["printed"]
+    assert (found["mean"], found["interval"], found["text"]) == (0.432, 0.056, "43.2 ± 5.6")
+    assert found["differs"] == ["net slim-resnet18", "fraction 0.2", "combine sum", "3 runs"]
+    assert only(three("finetune"))["printed"]["text"] == "16.6 ± 1.4"
+
+
+def test_the_papers_own_protocol_differs_in_nothing() -> None:
+    runs = [result("er-fsl", seed, net="resnet18", memory=500, anytime=50) for seed in range(10)]
+    assert only(runs)["printed"] == {"mean": 0.583, "interval": 0.015, "text": "58.3 ± 1.5", "differs": []}
+
+
+@pytest.mark.parametrize("other", [{"memory": 300}, {"stream": "digits", "memory": 100}])
+def test_what_the_paper_does_not_print_has_no_figure(other: dict[str, Any]) -> None:
+    assert only([result("er", **other)])["printed"] is None
+
+
+def test_the_protocol_tells_what_was_asked_and_what_was_done() -> None:
+    runs = [
+        result("er", seed, protocol={"tasks": [["cat", "dog"], [f"ship {seed}" * 20]], "features": 160}, memory=100)
+        for seed in (0, 1)
+    ]
+    facts = dict(only(runs)["protocol"])
+    assert (facts["memory"], facts["seed"], facts["features"]) == ("100", "0, 1", "160")
+    assert (facts["tasks"], facts["tasks as run"]) == ("5", "differs between runs")
+    assert dict(only(runs[:1])["protocol"])["tasks as run"].startswith("cat, dog | ship 0")
+
+
+def test_nothing_to_show_is_said() -> None:
+    with pytest.raises(UsageError, match="no stored runs"):
+        page.document([])
+
+
+# The file
+
+
+HOSTILE = ["</script><b>bold</b>", "<img src=x onerror=window.hit=1>", "/* report.js */", "\u2028&amp;'\""]
+
+
+def hostile() -> list[Result]:
+    return [result("er", 0, protocol={"tasks": [HOSTILE]}, stream="/data/<img src=y onerror=window.hit=1>")]
+
+
+def test_names_are_data_and_never_markup() -> None:
+    text = page.render(hostile())
+    assert text.count("</script>") == 2
+    assert "<b>bold" not in text
+    assert "<img" not in text
+    data = re.search(r'<script id="data" type="application/json">(.*?)</script>', text, re.DOTALL)
+    assert data is not None
+    assert dict(json.loads(data[1])["groups"][0]["protocol"])["tasks as run"] == ", ".join(HOSTILE)
+
+
+def many() -> list[Result]:
+    """All methods, two streams, two memories, anytime looks: as real as made-up numbers get."""
+    found = []
+    for place, method in enumerate(METHODS):
+        for stream, tasks in (("cifar10", 5), ("cifar100", 10)):
+            for memory in (200, 1000) if "memory" in vars(RunConfig(method).settings) else (0,):
+                for seed in range(3):
+                    n = 1 if method.startswith("iid") else tasks
+                    level = 0.2 + 0.03 * place + 0.01 * seed
+                    matrix = [[max(0.05, level - 0.02 * (i - j)) for j in range(i + 1)] for i in range(n)]
+                    looks = [{"step": 50 * k, "accuracy": [level] * (1 + k * n // 21)} for k in range(1, 21)]
+                    settings = {"memory": memory} if memory else {}
+                    found.append(result(method, seed, matrix, stream=stream, anytime=50, looks=looks, **settings))
+    return found
+
+
+def test_the_page_stays_small_and_asks_for_nothing() -> None:
+    text = page.render(many())
+    assert len(text) < 2_000_000
+    assert set(re.findall(r"https?://[^\s\"']+", text)) == {"http://www.w3.org/2000/svg"}
+    assert not re.search(r"\b(src|href)=(?!\"#)|@import|url\(", text.split('<script id="data"')[0])
+
+
+# The browser
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if not CHROMIUM.exists():
+        pytest.fail(f"{CHROMIUM} is missing: apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        found = play.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS, timeout=120_000)
+        yield found
+        found.close()
+
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture
+def opened(browser: Any, tmp_path: Path) -> Iterator[Open]:
+    """Open a page of results; at the end, nothing may have gone wrong in it and nothing may have been asked for."""
+    wrong: list[str] = []
+    contexts = []
+
+    def open_page(results: list[Result], width: int = 1280, scheme: str = "light") -> Any:
+        path = tmp_path / "report.html"
+        path.write_text(page.render(results), encoding="utf-8")
+        context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+        context.set_default_timeout(120_000)
+        contexts.append(context)
+        tab = context.new_page()
+        tab.on("console", lambda message: wrong.append(f"console: {message.text}"))
+        tab.on("pageerror", lambda error: wrong.append(f"error: {error}"))
+        tab.on("request", lambda asked: asked.url == path.as_uri() or wrong.append(f"request: {asked.url}"))
+        tab.goto(path.as_uri())
+        return tab
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert wrong == []
+
+
+def rows(tab: Any) -> list[str]:
+    found = tab.locator("#summary tbody tr:not(.head) th").all_inner_texts()
+    return [text.strip() for text in found]
+
+
+def few() -> list[Result]:
+    return [
+        *three("finetune"),
+        *three("er", memory=100),
+        *[result("er-fsl", seed, [[0.9], [0.8, 0.7 + 0.02 * seed]], memory=100) for seed in range(3)],
+        *[result("er-fsl", seed, memory=1000) for seed in range(2)],
+    ]
+
+
+@pytest.mark.system
+def test_every_section_is_drawn(opened: Open) -> None:
+    tab = opened(many())
+    assert tab.locator("#summary tbody").count() == 4
+    assert len(rows(tab)) == 4 * len(METHODS)
+    for section in ("curves", "anytime", "cost"):
+        assert tab.locator(f"#{section} .plot svg").count() == 4
+    bands = tab.locator("#curves .plot").first.locator(".band").count()
+    assert bands == len(METHODS) - 2  # IID and IID++ are single points
+    assert tab.locator("#forgetting table").count() == 4
+    assert tab.locator("#protocol details").count() == 4 * len(METHODS) - 6  # without a memory: in two panels
+    assert tab.locator("#matrix tbody td").count() == 15
+    about = f"{len(many())} runs of {len(METHODS)} methods on cifar10, cifar100."
+    assert tab.locator("#about").inner_text().startswith(about)
+
+
+@pytest.mark.system
+def test_figures_are_those_of_the_document(opened: Open) -> None:
+    tab = opened(few())
+    row = tab.locator("#summary tbody tr", has_text="FINE-TUNE").first
+    assert "50.0 ± 24.8" in row.inner_text()
+    assert "16.6 ± 1.4" in row.inner_text()
+    assert "not the paper’s: net slim-resnet18, 3 runs" in tab.locator("#summary .head").first.inner_text()
+    assert tab.locator("#anytime").is_hidden()
+    tab.select_option("#which", label="ER, cifar10, memory 100")
+    assert tab.locator("#matrix tbody td").all_inner_texts() == ["90.0", "40.0", "60.0"]
+
+
+@pytest.mark.system
+def test_filters_change_the_table_and_the_curves(opened: Open) -> None:
+    tab = opened(few())
+    assert rows(tab) == ["FINE-TUNE", "ER", "ER-FSL", "FINE-TUNE", "ER-FSL"]
+    tab.get_by_label("1000", exact=True).uncheck()
+    assert rows(tab) == ["FINE-TUNE", "ER", "ER-FSL"]
+    assert tab.locator("#curves figure").count() == 1
+    tab.get_by_role("checkbox", name="FINE-TUNE").uncheck()
+    assert rows(tab) == ["ER", "ER-FSL"]
+    assert tab.locator("#curves .band").count() == 2
+    assert tab.locator("#shown").inner_text() == "2 of 5 rows shown"
+    tab.get_by_role("button", name="None methods").click()
+    assert rows(tab) == []
+    assert "Nothing is chosen" in tab.locator("#curves").inner_text()
+    tab.get_by_role("button", name="All methods").click()
+    tab.get_by_role("button", name="All memories").click()
+    assert len(rows(tab)) == 5
+
+
+@pytest.mark.system
+def test_columns_sort_inside_each_panel(opened: Open) -> None:
+    tab = opened(few())
+    tab.get_by_role("button", name="forgetting").click()
+    assert rows(tab) == ["FINE-TUNE", "ER", "ER-FSL", "FINE-TUNE", "ER-FSL"]  # 50, 50, 10; 50, 40
+    tab.get_by_role("button", name="final accuracy").click()
+    assert rows(tab) == ["ER-FSL", "FINE-TUNE", "ER", "ER-FSL", "FINE-TUNE"]
+    assert tab.locator("th[aria-sort]").get_attribute("aria-sort") == "descending"
+    tab.keyboard.press("Enter")  # the button kept the focus
+    assert rows(tab) == ["FINE-TUNE", "ER", "ER-FSL", "FINE-TUNE", "ER-FSL"]
+    assert tab.locator("th[aria-sort]").get_attribute("aria-sort") == "ascending"
+
+
+@pytest.mark.system
+def test_what_does_not_exist_is_sorted_last_both_ways(opened: Open) -> None:
+    tab = opened([result("iid", 0, [[0.5]]), result("er"), result("er-fsl", 0, [[0.9], [0.8, 0.7]])])
+    tab.get_by_role("button", name="forgetting").click()
+    assert rows(tab) == ["ER", "ER-FSL", "IID"]
+    tab.get_by_role("button", name="forgetting").click()
+    assert rows(tab) == ["ER-FSL", "ER", "IID"]
+
+
+FOCUSED = """() => {
+  const found = document.activeElement;
+  return [found.tagName, found.type || found.className, getComputedStyle(found).outlineStyle];
+}"""
+
+
+@pytest.mark.system
+def test_the_keyboard_reaches_everything(opened: Open) -> None:
+    tab = opened(few())
+    reached: list[list[str]] = []
+    while len(reached) < 60 and (not reached or reached[-1][0] != "BODY"):
+        tab.keyboard.press("Tab")
+        reached.append(tab.evaluate(FOCUSED))
+    kinds = {(tag, kind) for tag, kind, _ in reached}
+    assert {("A", "skip"), ("BUTTON", "button"), ("SUMMARY", ""), ("SELECT", "select-one")} <= kinds
+    assert {("DIV", "scroll"), ("DIV", "plot")} <= kinds
+    assert sum(tag == "INPUT" for tag, _, _ in reached) == 6  # one stream, two memories, three methods
+    assert {outline for tag, _, outline in reached if tag != "BODY"} == {"solid"}
+
+
+@pytest.mark.system
+def test_space_chooses_and_the_skip_link_skips(opened: Open) -> None:
+    tab = opened(few())
+    tab.keyboard.press("Tab")
+    assert tab.evaluate("document.activeElement.textContent") == "Skip to the results"
+    tab.keyboard.press("Enter")
+    tab.keyboard.press("Tab")
+    assert tab.evaluate("document.activeElement.closest('#summary') !== null")
+    tab.get_by_role("checkbox", name="FINE-TUNE").focus()
+    tab.keyboard.press("Space")
+    assert rows(tab) == ["ER", "ER-FSL", "ER-FSL"]
+
+
+@pytest.mark.system
+def test_tooltips_follow_the_arrow_keys_and_the_pointer(opened: Open) -> None:
+    tab = opened(few())
+    tip, plot = tab.locator("#tip"), tab.locator("#curves .plot").first
+    assert tip.is_hidden()
+    plot.focus()
+    assert tip.inner_text() == "FINE-TUNE, after task 1: 90.0 ± 24.8"
+    tab.keyboard.press("ArrowRight")
+    assert tip.inner_text() == "FINE-TUNE, after task 2: 50.0 ± 24.8"
+    tab.keyboard.press("ArrowUp")
+    assert tip.inner_text().startswith("ER-FSL, after task 2: 76.0")
+    tab.keyboard.press("Escape")
+    assert tip.is_hidden()
+    frame = plot.bounding_box()
+    tab.mouse.move(frame["x"] + 42, frame["y"] + frame["height"] / 2)
+    assert "after task 1" in tip.inner_text()
+
+
+COLOURS = """() => {
+  const share = (text) => text.match(/[\\d.]+/g).slice(0, 3).map((v) => (text.startsWith("rgb") ? v / 255 : Number(v)));
+  const light = (text) => share(text).map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, v, place) => sum + v * [0.2126, 0.7152, 0.0722][place], 0);
+  const contrast = (a, b) => (Math.max(light(a), light(b)) + 0.05) / (Math.min(light(a), light(b)) + 0.05);
+  const cells = [...document.querySelectorAll(".heat tbody td")].map((cell) => getComputedStyle(cell));
+  const body = getComputedStyle(document.body);
+  return { ground: light(body.backgroundColor), least: Math.min(contrast(body.color, body.backgroundColor),
+    ...cells.map((style) => contrast(style.color, style.backgroundColor))) };
+}"""
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_both_modes_can_be_read_and_the_button_changes_them(opened: Open, scheme: str) -> None:
+    full = [result("er", 0, [[1.0], [0.0, 1.0], [0.5, 0.25, 0.75]])]
+    tab = opened(full, scheme=scheme)
+    button = tab.get_by_role("button", name="Dark")
+    assert button.get_attribute("aria-pressed") == ("true" if scheme == "dark" else "false")
+    first = tab.evaluate(COLOURS)
+    button.click()
+    second = tab.evaluate(COLOURS)
+    assert (first["ground"] > 0.5, second["ground"] > 0.5) == ((True, False) if scheme == "light" else (False, True))
+    assert first["least"] >= 4.5
+    assert second["least"] >= 4.5
+
+
+@pytest.mark.system
+def test_a_phone_scrolls_tables_in_their_boxes_and_never_the_page(opened: Open) -> None:
+    long = [result("er-fsl", gamma=gamma, new_weight=0.123456) for gamma in (0.1, 0.2)]
+    tab = opened([*many(), *long], width=390)
+    tab.locator("#filter summary").click()
+    tab.locator("#protocol summary").first.click()
+    tab.locator("#curves .plot").first.focus()
+    assert tab.evaluate("document.documentElement.scrollWidth") == 390
+    box = tab.locator("#summary .scroll")
+    assert box.evaluate("box => box.scrollWidth > box.clientWidth && box.clientWidth < 390")
+    assert tab.locator("#curves .legend").count() > 0  # curves this narrow are named below
+
+
+@pytest.mark.system
+def test_hostile_names_are_shown_as_they_are(opened: Open) -> None:
+    tab = opened(hostile())
+    tab.locator("#protocol summary").first.click()
+    assert HOSTILE[0] in tab.locator("#protocol").inner_text()
+    assert "<img src=y onerror=window.hit=1>" in tab.locator("#summary").inner_text()
+    assert tab.evaluate("window.hit === undefined && document.querySelectorAll('img').length === 0")

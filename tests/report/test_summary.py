@@ -1,0 +1,428 @@
+"""Tables from stored results, against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from matplotlib.figure import Figure
+
+from onepass.bench import store
+from onepass.bench.metrics import Summary
+from onepass.bench.result import Result, RunConfig
+from onepass.errors import UsageError
+from onepass.methods.registry import METHODS
+from onepass.report import plots
+from onepass.report import summary as report
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def result(method: str, seed: int, matrix: list[list[float]], **settings: object) -> Result:
+    config = RunConfig(method, stream="cifar10", net="slim-resnet18", seed=seed, fraction=0.2, settings=settings)
+    return Result(config, matrix, 10, 1.0, "bits", {}, {})
+
+
+@pytest.fixture
+def two_methods() -> list[Result]:
+    return [
+        result("finetune", 0, [[0.9], [0.1, 0.7]]),
+        result("finetune", 1, [[0.8], [0.2, 0.8]]),
+        result("er", 0, [[0.9], [0.5, 0.7]], memory=1000),
+    ]
+
+
+def test_a_summary_has_mean_interval_and_n_for_each_method(two_methods: list[Result]) -> None:
+    found = report.summary(two_methods)
+    final = found["finetune"]["final_accuracy"]
+    assert final is not None
+    assert final.mean == pytest.approx(0.45)  # (0.4 + 0.5) / 2
+    assert final.interval == pytest.approx(12.7062047 * 0.05)
+    assert final.n == 2
+    forgotten = found["finetune"]["forgetting"]
+    assert forgotten is not None
+    assert forgotten.mean == pytest.approx(0.7)  # (0.8 + 0.6) / 2
+    assert found["er"]["final_accuracy"] == Summary(pytest.approx(0.6), None, 1)
+    assert found["er"]["learning_accuracy"] == Summary(pytest.approx(0.8), None, 1)
+
+
+def test_one_task_has_no_forgetting(two_methods: list[Result]) -> None:
+    alone = [result("iid", 0, [[0.5]])]
+    assert report.summary(alone)["iid"]["forgetting"] is None
+    assert "| IID | 50.0 ± n/a | n/a | 50.0 ± n/a | 1 |" in report.markdown(two_methods + alone)
+    assert report.overview(alone).heads == ["method", "final accuracy %", "just after learning %", "runs"]
+
+
+def test_the_markdown_table_line_by_line(two_methods: list[Result]) -> None:
+    assert report.markdown(two_methods).splitlines() == [
+        "cifar10, 2 tasks, slim-resnet18, memory 1000",
+        "",
+        "| method | final accuracy % | forgetting % | just after learning % | runs |",
+        "| --- | ---: | ---: | ---: | ---: |",
+        "| FINE-TUNE | 45.0 ± 63.5 | 70.0 ± 127.1 | 80.0 ± 0.0 | 2 |",
+        "| ER | 60.0 ± n/a | 40.0 ± n/a | 80.0 ± n/a | 1 |",
+        "",
+        report.NOTE,
+        "",
+        report.BOLD,
+    ]
+
+
+def test_the_json_document_has_every_run_and_the_summary(two_methods: list[Result]) -> None:
+    document = report.document(two_methods)
+    assert [run["method"] for run in document["runs"]] == ["finetune", "finetune", "er"]
+    assert document["summary"]["er"]["final_accuracy"] == {"mean": pytest.approx(0.6), "interval": None, "n": 1}
+
+
+@pytest.fixture
+def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two_methods: list[Result]) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_tool", ROOT / "tools" / "docs.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "docs_tool", module)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    for one in two_methods:
+        store.save_result(store.folder(tmp_path / "runs", one.config), one)
+    return module
+
+
+def test_printed_and_measured_stand_side_by_side(docs: ModuleType) -> None:
+    lines = docs.reproduction("runs").splitlines()
+    assert lines[2] == (
+        "| FINE-TUNE | 16.6 ± 1.4 | 2 | 45.0 ± 63.5 | 2 | -20.0 ± n/a (1) | 2 | 70.0 ± 127.1 | "
+        "`onepass run finetune --stream cifar10 --net slim-resnet18 --fraction 0.2` |"
+    )
+    assert lines[3].startswith(
+        "| ER | 43.2 ± 5.6 | 1 | 60.0 ± n/a | 1 | - | 1 | 40.0 ± n/a | `onepass run er --stream cifar10"
+    )
+    assert "--memory 1000 --fraction 0.2`" in lines[3]
+
+
+def test_a_methods_page_shows_what_was_run_and_says_if_nothing_was(docs: ModuleType, tmp_path: Path) -> None:
+    assert docs.figures("er") == "Not run yet."
+    one = result("er", 0, [[0.9], [0.5, 0.7]], memory=1000)
+    store.save_result(store.folder(tmp_path / "results" / "cifar10-fifth", one.config), one)
+    command = "onepass run er --stream cifar10 --net slim-resnet18 --memory 1000 --fraction 0.2"
+    assert docs.figures("er").splitlines()[-1] == f"| `{command}` | 43.2 ± 5.6 | 60.0 ± n/a | 1 |"
+    assert docs.figures("finetune") == "Not run yet."
+
+
+def test_costs_stand_beside_each_other(docs: ModuleType, tmp_path: Path) -> None:
+    assert docs.cost("cost.json") == "Not measured yet."
+    (tmp_path / "cost.json").write_text('{"mir": {"flops": 2.0, "time": 1.5, "er_ms": 1.0, "ms": 1.5}}')
+    assert docs.cost("cost.json").splitlines()[2] == "| MIR | 2.00 | 1.50 | 0.75 |"
+
+
+def test_rows_without_tasks_and_many_methods_fit_into_one_picture(tmp_path: Path) -> None:
+    results = [result(name, 0, [[0.5]] if name.startswith("iid") else [[0.9], [0.1, 0.7]]) for name in METHODS]
+    assert report.caption(results[1:]).startswith("cifar10, 2 tasks")
+    plots.picture(results, tmp_path / "all.png")
+    assert (tmp_path / "all.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_readings_of_the_protocol_are_told_apart(docs: ModuleType, tmp_path: Path) -> None:
+    joint = result("er", 1, [[0.9], [0.1, 0.3]], memory=1000, forward="joint")
+    store.save_result(store.folder(tmp_path / "runs", joint.config), joint)
+    lines = docs.protocol("runs").splitlines()
+    assert "| ER | seen | separate | mean | - | 60.0 ± n/a | 40.0 ± n/a | 0 |" in lines
+    assert "| ER | seen | joint | mean | - | 20.0 ± n/a | 80.0 ± n/a | 1 |" in lines
+
+
+def test_a_block_is_replaced_and_the_rest_left(docs: ModuleType) -> None:
+    text = "before\n<!-- generated: table runs -->\nold\n<!-- /generated -->\nafter\n"
+    filled = docs.filled(text)
+    assert filled.startswith("before\n<!-- generated: table runs -->\ncifar10, 2 tasks")
+    assert filled.endswith("at 5 %\n<!-- /generated -->\nafter\n")
+    assert docs.filled(filled) == filled
+
+
+def looked(method: str, seed: int, first: float = 0.5) -> Result:
+    """A run of two tasks with looks at steps 5, 10 and 15, two stretches of predictions, and a low point at step 15."""
+    looks = [{"step": 5, "accuracy": [first]}, {"step": 10, "accuracy": [0.9]}, {"step": 15, "accuracy": [0.2, 0.4]}]
+    one = result(method, seed, [[0.8], [0.6, 0.7]])
+    config = replace(one.config, anytime=5, prequential=True)
+    return replace(one, config=config, anytime=looks, prequential=[[3, 10], [12, 20]])
+
+
+def test_measures_on_the_way_are_columns_where_a_run_has_them() -> None:
+    table = report.overview([looked("er", 0), result("finetune", 0, [[0.8], [0.1, 0.7]])])
+    assert table.heads[4:] == ["average anytime %", "worst case %", "prequential %", "runs"]
+    # (0.5 + 0.9 + 0.3) / 3; task 0 at its lowest after it was learned (0.2) and task 1 at the end (0.7); 15 of 30
+    assert [cell.text for cell in table.rows[0][4:]] == ["56.7 ± n/a", "45.0 ± n/a", "50.0 ± n/a", "1"]
+    assert [cell.text for cell in table.rows[1][4:]] == ["n/a", "n/a", "n/a", "1"]
+    assert any("every 5 steps on the first 100 test images" in note for note in table.notes)
+
+
+def test_a_mean_over_some_of_the_runs_says_over_how_many() -> None:
+    table = report.overview([looked("er", 0), result("er", 1, [[0.8], [0.6, 0.7]])])
+    assert [cell.text for cell in table.rows[0]][3:] == [
+        "75.0 ± 0.0",
+        "56.7 ± n/a (n = 1)",
+        "45.0 ± n/a (n = 1)",
+        "50.0 ± n/a (n = 1)",
+        "2",
+    ]
+
+
+def test_a_run_made_again_to_measure_more_counts_once() -> None:
+    plain, more = result("er", 0, [[0.8], [0.6, 0.7]]), looked("er", 0)
+    for both in ([plain, more], [more, plain]):
+        assert report.by_method(both) == {"er": [more]}
+
+
+def test_a_run_with_an_average_is_the_same_run_and_counts_once() -> None:
+    plain = [result("er", seed, [[0.8], [0.6, 0.7]]) for seed in (0, 1)]
+    kept = result("er", 0, [[0.8], [0.6, 0.7]], average=0.9)
+    kept = replace(kept, accuracy_matrix_average=[[0.8], [0.7, 0.8]])
+    for runs in ([*plain, kept], [kept, *plain]):
+        report.check_one_protocol(runs)
+        found = report.summary(runs)["er"]
+        assert [found[name].n for name in ("final_accuracy", "final_accuracy_average")] == [2, 1]  # type: ignore[union-attr]
+    other = replace(result("er", 1, [[0.8], [0.6, 0.7]], average=0.5), accuracy_matrix_average=[[0.8], [0.7, 0.8]])
+    with pytest.raises(UsageError, match=r"average is 0\.9 \(seed 0\) and 0\.5 \(seed 1\)"):
+        report.check_one_protocol([kept, other])
+    same = replace(other, config=replace(other.config, seed=0))
+    with pytest.raises(UsageError, match=r"average is 0\.9 \(seed 0\) and 0\.5 \(seed 0\)"):
+        report.overview([kept, same])
+    [joined] = report.by_method([looked("er", 0), kept])["er"]
+    assert joined.accuracy_matrix_average
+    assert len(joined.anytime) == 3
+
+
+def finals(method: str, *values: float) -> list[Result]:
+    return [result(method, seed, [[0.9]] if "iid" in method else [[0.9], [v, v]]) for seed, v in enumerate(values)]
+
+
+def bold(results: list[Result]) -> list[str]:
+    return [row[0].text for row in report.overview(results).rows if any(cell.bold for cell in row)]
+
+
+def test_final_accuracy_is_bold_only_where_the_difference_is_real() -> None:
+    er, fsl = finals("er", 0.30, 0.50, 0.70), finals("er-fsl", 0.40, 0.61, 0.82)
+    assert bold([*er, *fsl]) == ["ER-FSL"]
+    assert [cell.bold for cell in report.overview([*er, *fsl]).rows[1]] == [False, True, False, False, False]
+    assert bold([*er, *finals("er-fsl", 0.40, 0.40, 0.82)]) == []
+
+
+def test_references_are_neither_bold_nor_compared() -> None:
+    results = [*finals("iid", 0.9, 0.9, 0.9), *finals("er", 0.3, 0.5, 0.7), *finals("er-fsl", 0.40, 0.61, 0.82)]
+    assert bold(results) == ["ER-FSL"]
+    assert report.BOLD + report.REFERENCES in report.overview(results).notes
+    assert [row[0].text for row in report.comparison(results, "er").rows] == ["ER-FSL"]
+    with pytest.raises(UsageError, match=r"unknown baseline 'iid'.*er, er-fsl"):
+        report.comparison(results, "iid")
+
+
+def test_differences_to_a_baseline_worked_by_hand() -> None:
+    # ER-FSL: 0.1, 0.11, 0.12, so t = 11 sqrt(3) and p = 1 - t / sqrt(t^2 + 2) = 0.00274, twice that for two rows.
+    # PCR: -0.1 and 0.1, t = 0. MIR shares no seed, SCR one.
+    results = [*finals("er", 0.30, 0.50, 0.70), *finals("er-fsl", 0.40, 0.61, 0.82), *finals("pcr", 0.2, 0.6)]
+    results += [result("mir", 7, [[0.9], [0.1, 0.1]]), result("scr", 0, [[0.9], [0.2, 0.2]])]
+    table = report.comparison(results, "ER")
+    assert [[cell.text for cell in row] for row in table.rows] == [
+        ["ER-FSL", "+11.0 ± 2.5", "0.005", "3"],
+        ["PCR", "+0.0 ± 127.1", "1.000", "2"],
+        ["MIR", "n/a", "n/a", "0"],
+        ["SCR", "-10.0 ± n/a", "n/a", "1"],
+    ]
+    assert [cell.bold for row in table.rows for cell in row] == [False, True] + [False] * 14
+    assert table.heads == ["method", "difference to ER", "p", "n"]
+    assert "Holm" in table.notes[0]
+
+
+def test_a_baseline_that_was_not_run_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"unknown baseline 'pcr'.*methods that can be compared here: er"):
+        report.comparison(finals("er", 0.3, 0.5), "pcr")
+
+
+OTHER: dict[str, Any] = {
+    "stream": "cifar100",
+    "net": "resnet18",
+    "batch": 20,
+    "tasks": 2,
+    "scenario": "task-free",
+    "class_order": "fixed",
+    "fraction": 0.5,
+    "image_size": 16,
+    "validate": True,
+}
+
+
+def test_every_field_that_decides_figures_is_looked_at() -> None:
+    free = {"method", "seed", "anytime", "prequential", "settings"}
+    assert set(OTHER) == {entry.name for entry in fields(RunConfig)} - free
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_runs_of_two_protocols_are_refused_in_one_table(name: str, two_methods: list[Result], tmp_path: Path) -> None:
+    other = replace(two_methods[2], config=replace(two_methods[2].config, **{name: OTHER[name]}))
+    ours, theirs = (str(getattr(run.config, name)).lower() for run in (two_methods[0], other))
+    message = rf"{name} is {ours} \(finetune\) and {theirs} \(er\)"
+    results = [*two_methods[:2], other]
+    for show in (report.overview, report.markdown, lambda mixed: report.comparison(mixed, "er")):
+        with pytest.raises(UsageError, match=message):
+            show(results)
+    with pytest.raises(UsageError, match=message):
+        plots.picture(results, tmp_path / "a.png")
+    with pytest.raises(UsageError, match=message):
+        report.write(results, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_memory_must_be_the_same_among_methods_that_have_one(two_methods: list[Result]) -> None:
+    mir = result("mir", 0, [[0.9], [0.5, 0.7]], memory=200)
+    with pytest.raises(UsageError, match=r"memory is 1000 \(er\) and 200 \(mir\)"):
+        report.check_one_protocol([*two_methods, mir])
+
+
+def test_data_must_be_the_same_where_it_is_known(two_methods: list[Result]) -> None:
+    first, second, third = two_methods
+    first, third = replace(first, data={"sha256": "a" * 64}), replace(third, data={"sha256": "b" * 64})
+    report.check_one_protocol([first, second])
+    with pytest.raises(UsageError, match=r"sha256 of the data is aaaaaaaaaaaa \(finetune\) and bbbbbbbbbbbb \(er\)"):
+        report.check_one_protocol([first, second, third])
+
+
+def test_runs_of_one_method_must_have_the_same_settings(two_methods: list[Result]) -> None:
+    fast = result("er", 1, [[0.9], [0.5, 0.7]], memory=1000, lr=0.2, combine="sum")
+    message = r"for er, lr is 0.1 \(seed 0\) and 0.2 \(seed 1\); for er, combine is mean \(seed 0\) and sum"
+    with pytest.raises(UsageError, match=message):
+        report.check_one_protocol([*two_methods, fast])
+    ours = result("mir", 0, [[0.9], [0.5, 0.7]], memory=1000, lr=0.2)
+    report.check_one_protocol([*two_methods, ours])  # each method has its own
+
+
+def test_what_a_run_wrote_down_must_be_the_same_but_for_the_seeds_part() -> None:
+    def written(seed: int, **more: Any) -> Result:
+        protocol = {"seed": seed, "class_order": [seed], "tasks": [[seed]], "optimizers": {"betas": (0.9, 0.999)}}
+        return replace(result("er", seed, [[0.9], [0.5, 0.7]]), protocol={**protocol, "views": "colour", **more})
+
+    report.check_one_protocol([written(0), written(1, optimizers={"betas": [0.9, 0.999]}), result("er", 2, [[0.9]])])
+    with pytest.raises(UsageError, match=r"for er, views is colour \(seed 0\) and none \(seed 1\)"):
+        report.check_one_protocol([written(0), written(1, views="none")])
+
+
+def test_references_may_have_a_scenario_of_their_own_and_runs_may_measure_more(two_methods: list[Result]) -> None:
+    report.check_one_protocol([*two_methods, *finals("iid", 0.5), *finals("iid++", 0.5), looked("mir", 0)])
+
+
+def test_no_results_are_refused() -> None:
+    with pytest.raises(UsageError, match="no results"):
+        report.overview([])
+
+
+def test_other_versions_and_devices_are_named_not_refused(two_methods: list[Result]) -> None:
+    hosts = [{"torch": "2.4.1", "device": "cpu"}, {"torch": "2.13.0", "device": "cpu"}, {}]
+    results = [replace(run, host=host) for run, host in zip(two_methods, hosts, strict=True)]
+    assert report.overview(results).notes[-1] == "runs from torch 2.4.1 and 2.13.0"
+    results[2] = replace(results[2], host={"torch": "2.13.0", "device": "cuda"})
+    assert report.comparison(results, "er").notes[1:] == ["runs from torch 2.4.1 and 2.13.0", "runs on cpu and cuda"]
+    threads = [replace(run, host={"threads": count}) for run, count in zip(two_methods, (1, 2, 2), strict=True)]
+    assert report.overview(threads).notes[-1] == "runs on 1 and 2 threads"
+    said = [replace(run, protocol={"features": 8} if place else {}) for place, run in enumerate(two_methods)]
+    assert report.overview(said).notes[-1].startswith("1 of 3 runs are of a version that stored settings")
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures instead of their files."""
+    figures: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *words, **options: figures.append(figure))
+    return figures
+
+
+def test_curves_are_the_mean_over_seeds_at_the_steps_all_have(drawn: list[Figure], tmp_path: Path) -> None:
+    short = looked("er", 1, first=0.7)
+    short = replace(short, anytime=short.anytime[:2])
+    plots.curves([looked("er", 0), short, result("finetune", 0, [[0.8], [0.1, 0.7]])], tmp_path / "a.png")
+    [axes] = drawn[0].axes
+    mean, *runs = axes.lines
+    assert list(mean.get_xydata().ravel()) == pytest.approx([5, 60, 10, 90])
+    assert mean.get_label() == "ER  90.0"
+    assert [list(run.get_ydata()) for run in runs] == [pytest.approx([50, 90]), pytest.approx([70, 90])]
+    assert not axes.collections
+    assert axes.get_title("left").endswith("; n = 2, each run thin")
+
+
+def test_a_band_is_drawn_from_three_runs_on(drawn: list[Figure], tmp_path: Path) -> None:
+    plots.curves([looked("er", seed, first=0.5 + seed / 10) for seed in range(3)], tmp_path / "a.png")
+    [axes] = drawn[0].axes
+    [band] = axes.collections
+    half = 4.302652730 * 10 / 3**0.5  # 50, 60, 70 at the first look
+    edge = [y for x, y in band.get_paths()[0].vertices if x == 5]
+    assert (min(edge), max(edge)) == pytest.approx((60 - half, 60 + half))
+    assert len(axes.lines) == 1
+    assert axes.get_title("left").endswith("; n = 3, 95 % intervals")
+
+
+def test_a_reference_is_a_level_beside_tasks(drawn: list[Figure], tmp_path: Path) -> None:
+    plots.picture([*finals("iid", 0.9), *finals("er", 0.3)], tmp_path / "a.png")
+    level, mean, _ = drawn[0].axes[0].lines
+    assert list(level.get_ydata()) == pytest.approx([90, 90])
+    assert list(mean.get_xydata().ravel()) == pytest.approx([1, 90, 2, 30])
+
+
+def test_curves_need_runs_that_measured_on_their_way(two_methods: list[Result], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--anytime K"):
+        plots.curves(two_methods, tmp_path / "a.png")
+    late = replace(looked("er", 1), anytime=[{"step": 7, "accuracy": [0.5]}])
+    with pytest.raises(UsageError, match="runs of er never measured at the same step"):
+        plots.curves([looked("er", 0), late], tmp_path / "a.png")
+
+
+@pytest.mark.parametrize(("kind", "begin"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_the_suffix_decides_the_pictures_kind_and_equal_figures_are_equal_files(
+    kind: str, begin: bytes, tmp_path: Path
+) -> None:
+    results = [looked("er", 0), looked("mir", 0)]
+    for draw in (plots.picture, plots.curves):
+        for name in ("a", "b"):
+            draw(results, tmp_path / f"{name}.{kind}")
+        assert (tmp_path / f"a.{kind}").read_bytes().startswith(begin)
+        assert (tmp_path / f"a.{kind}").read_bytes() == (tmp_path / f"b.{kind}").read_bytes()
+
+
+def test_prequential_curves_are_the_shares_of_each_stretch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [replace(result("er", seed, [[0.9]]), steps=25, prequential=[[3 + seed, 10], [5, 10]]) for seed in range(2)]
+    runs[1].prequential.append([1, 5])  # one stretch more than the other has
+    drawn: list[Any] = []
+    monkeypatch.setattr(plots, "_draw", lambda results, found, words, path: drawn.extend(found))
+    plots.prequential([*runs, result("mir", 0, [[0.9]])], tmp_path / "a.png")
+    [curve] = drawn
+    assert (curve.method, curve.x) == ("er", [10, 20])
+    assert curve.runs == [pytest.approx([30, 50]), pytest.approx([40, 50])]
+    with pytest.raises(UsageError, match="train with --prequential"):
+        plots.prequential([result("mir", 0, [[0.9]])], tmp_path / "a.png")
+
+
+def test_another_suffix_is_refused_and_the_three_named(two_methods: list[Result], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"a\.jpg: pictures are drawn as \.png, \.svg, \.pdf"):
+        plots.picture(two_methods, tmp_path / "a.jpg")
+
+
+def test_a_report_is_written_in_every_form_asked_for(two_methods: list[Result], tmp_path: Path) -> None:
+    assert report.write(two_methods, tmp_path) == [tmp_path / "cifar10.md", tmp_path / "cifar10.png"]
+    assert (tmp_path / "cifar10.md").read_text() == report.markdown(two_methods)
+    paths = report.write([*two_methods, looked("mir", 0)], tmp_path / "b", ("tex", "csv"), ("svg", "pdf"))
+    names = ["cifar10.tex", "cifar10.csv"]
+    names += [f"cifar10{what}.{kind}" for what in ("", "-anytime", "-prequential") for kind in ("svg", "pdf")]
+    assert [path.name for path in paths] == names
+    assert paths[0].read_text().startswith("% \\usepackage{booktabs}")
+    assert paths[1].read_text().startswith("method,final accuracy %")
+    assert sorted(path.name for path in (tmp_path / "b").iterdir()) == sorted(names)
+
+
+@pytest.mark.parametrize("words", [{"formats": ("md", "html")}, {"pictures": ("jpg",)}])
+def test_an_unknown_form_is_refused_before_anything_is_written(
+    words: dict[str, Any], two_methods: list[Result], tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match="unknown format"):
+        report.write(two_methods, tmp_path, **words)
+    assert not list(tmp_path.iterdir())
