@@ -32,7 +32,7 @@ from onepass.executors import run_many, stored
 from onepass.learner.base import Learner
 from onepass.learner.checkpoint import write_text
 from onepass.paper.experiments import experiment
-from onepass.paper.scales import Cut
+from onepass.paper.scales import Selection
 from onepass.paper.tables import table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -99,7 +99,7 @@ def orchestration(place: Path) -> dict[str, float]:
 
 def reading(place: Path) -> dict[str, float]:
     """Results as large as real ones: with the protocol of a stored run, and a loss for every tenth of 5,000 steps."""
-    whole = experiment("table1", Cut())
+    whole = experiment("table1", Selection())
     real = load_all(ROOT / "results/cifar10-fifth")[-1]
     for number, config in enumerate(whole.runs):
         size = config.tasks if config.scenario == "class-incremental" else 1
@@ -110,7 +110,7 @@ def reading(place: Path) -> dict[str, float]:
         protocol = {**real.protocol, "tasks": [names]}
         save_result(folder(place, config), replace(filled, protocol=protocol, facts=facts, losses=5 * real.losses))
     begin = time.perf_counter()
-    whole = experiment("table1", Cut())
+    whole = experiment("table1", Selection())
     planned = time.perf_counter() - begin
     found = whole.found(stored(whole.runs, place, None))
     loaded = time.perf_counter() - begin - planned

@@ -45,9 +45,9 @@ class Candidate(ERFSL):
         super().widen(n_classes)
         self.met, self.full = (F.pad(rows, (0, n_classes - len(rows))) for rows in (self.met, self.full))
 
-    def descent(self) -> torch.optim.Optimizer:
+    def make_optimizer(self) -> torch.optim.Optimizer:
         if not self.config.adam:
-            return super().descent()
+            return super().make_optimizer()
         return torch.optim.Adam(self.trainable(), lr=self.config.lr, betas=(0.9, 0.99))
 
     def retrieve(self, batch: Batch) -> Batch:
@@ -104,7 +104,7 @@ class Candidate(ERFSL):
             return super().loss(batch, replay)
         taught = self.teacher(replay)
         joint = self.config.forward == "joint"
-        (new, y), (old, y_old) = self.passes(self.net.features, batch, replay, joint=joint)
+        (new, y), (old, y_old) = self.forward_batches(self.net.features, batch, replay, joint=joint)
         (_, learn_in, weight), (_, replay_in, gamma) = self.terms(batch, replay)
         logits = self.logits(old, replay_in)
         given = F.log_softmax(self.scoped(logits) / self.config.softening, dim=1)

@@ -15,4 +15,4 @@ class Once(Candidate):
     """A candidate that learns a view of each image, and not the image itself."""
 
     def views(self, *batches: Batch) -> list[tuple[Tensor, Tensor]]:
-        return [(view, batch.y) for (_, view), batch in zip(self.pairs(*batches), batches, strict=True)]
+        return [(view, batch.y) for (_, view), batch in zip(self.images_and_views(*batches), batches, strict=True)]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from helpers import L, assert_finite, observe_all, some_batch
 from onepass.learner.base import Learner
 from onepass.learner.batch import Batch, Task
-from onepass.methods.lookahead import Ahead
+from onepass.methods.lookahead import Lookahead
 
 # Ways through tasks.
 
@@ -179,7 +179,7 @@ SEEN = (0, 1, 2, 3)
 SCOPE = {"seen": [0, 1, 2, 3], "all": [0, 1, 2, 3, 4, 5]}  # two outputs belong to no class seen
 
 
-class WatchedChoice(Ahead):
+class WatchedChoice(Lookahead):
     """To be mixed into a method that chooses: remembers what it chose, and from what, as that was then."""
 
     spied_pool: Batch | None = None
@@ -190,10 +190,10 @@ class WatchedChoice(Ahead):
         return self.spied
 
 
-def hold_gradient(learner: Ahead, batch: Batch) -> None:
+def hold_gradient(learner: Lookahead, batch: Batch) -> None:
     """Leave the learner as `choose` meets it: with the gradient of the new batch's loss alone."""
     learner.optimizer.zero_grad()
-    learner.term(batch).backward()
+    learner.batch_loss(batch).backward()
 
 
 def largest(scores: Tensor, n: int) -> set[int]:

@@ -355,7 +355,7 @@ def test_a_balanced_draw_takes_classes_alike_and_the_other_no_running_class() ->
 def test_balanced_storage_ends_with_classes_as_even_as_the_stream_allows() -> None:
     learner = candidate(store="balanced", memory=12)
     for label, n in ((1, 40), (4, 3), (0, 40)):
-        learner.meet([label])
+        learner.mark_seen([label])
         for start in range(0, n, 10):
             learner.remember(labelled([label] * min(10, n - start), seed=start))
     counts = learner.memory.field("y").bincount(minlength=6).tolist()
@@ -378,7 +378,7 @@ def test_balanced_storage_keeps_a_fair_sample_of_each_class() -> None:
 def test_every_candidate_grows_with_the_classes() -> None:
     learner = candidate(store="balanced")
     learner.grow(8)
-    learner.meet([7])
+    learner.mark_seen([7])
     learner.remember(labelled([7] * 20))
     assert int(learner.met[7]) == 20
 
@@ -421,14 +421,14 @@ def test_the_average_teaches_what_it_says_of_replayed_images() -> None:
     ).softmax(1)
     state = taught.rng.get_state()
     given = []
-    real = taught.passes
+    real = taught.forward_batches
 
     def recorded(*args: object, **kwargs: object) -> object:
         found = real(*args, **kwargs)
         given.append(found[1][0])
         return found
 
-    taught.passes = recorded  # type: ignore[method-assign]
+    taught.forward_batches = recorded  # type: ignore[method-assign]
     loss = taught.loss(batch, replay)
     for name in ("net.head.weight", "net.body.1.weight"):
         assert torch.equal(taught.state_dict()[name], before[name])
@@ -436,7 +436,7 @@ def test_the_average_teaches_what_it_says_of_replayed_images() -> None:
     logits = F.linear(given[0] * taught.space("used"), taught.net.head.weight)[:, [1, 4]] / 2
     distance = 4 * (said * (said.log() - logits.log_softmax(1))).sum(1).mean()
     torch.testing.assert_close(loss, plain.loss(batch, replay) + 0.3 * 0.7 * distance, rtol=1e-4, atol=1e-4)
-    taught.passes = real  # type: ignore[method-assign]
+    taught.forward_batches = real  # type: ignore[method-assign]
     torch.testing.assert_close(taught.loss(batch, no_replay(taught)), plain.loss(batch, no_replay(plain)))
 
 

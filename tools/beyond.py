@@ -23,8 +23,8 @@ from onepass.methods.registry import METHODS
 from onepass.paper import table1
 from onepass.report import plots
 from onepass.report import summary as report
-from onepass.report.significance import Difference, against, holm, paired, real
-from onepass.report.tables import figure
+from onepass.report.significance import Difference, against, holm, paired, significant
+from onepass.report.tables import format_share
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))  # learners and cases of stored runs
 
@@ -51,8 +51,8 @@ def signed(difference: Difference) -> str:
     """In points, with its interval and n; bold where it is real."""
     if difference.mean is None:
         return "not run"
-    text = f"{figure(difference.mean, difference.interval, '+')} ({difference.n})"
-    return f"**{text}**" if real(difference) else text
+    text = f"{format_share(difference.mean, difference.interval, '+')} ({difference.n})"
+    return f"**{text}**" if significant(difference) else text
 
 
 def rows(heads: Sequence[str], body: Sequence[Sequence[str]]) -> str:
@@ -255,7 +255,7 @@ def standing(found: Mapping[str, Difference]) -> str:
     for name, one in found.items():
         if one.mean is not None:
             side = "above" if one.mean < 0 else "below"
-            groups[side if real(one) else f"in the mean {side}"].append(name)
+            groups[side if significant(one) else f"in the mean {side}"].append(name)
     return "; ".join(f"{group}: {', '.join(names) or 'none'}" for group, names in groups.items())
 
 

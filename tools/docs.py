@@ -24,7 +24,7 @@ from onepass.methods.registry import METHODS
 from onepass.paper import experiments
 from onepass.paper import figures as figures_of_the_paper
 from onepass.paper import tables as paper_tables
-from onepass.paper.scales import Cut
+from onepass.paper.scales import Selection
 from onepass.report import plots, tables
 from onepass.report import summary as report
 from onepass.report.significance import against
@@ -236,10 +236,10 @@ def tries(folder: str) -> str:
 
 def found_of(name: str, scale: str, stream: str, folder: str) -> tuple[experiments.Experiment, paper_tables.Found]:
     """An experiment with as many runs for each cell as any has, and what is stored of them."""
-    whole = experiments.experiment(name, Cut(scale, stream=stream))
+    whole = experiments.experiment(name, Selection(scale, stream=stream))
     found = whole.found(executors.stored(whole.runs, ROOT / folder, None))
     most = max(sum(run in found for run in cell.runs) for cell in whole.cells)
-    return experiments.experiment(name, Cut(scale, stream=stream, runs=most)), found
+    return experiments.experiment(name, Selection(scale, stream=stream, runs=most)), found
 
 
 def drawn(path: Path, argument: str) -> None:

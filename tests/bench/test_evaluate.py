@@ -203,7 +203,7 @@ def a_crowd() -> tuple[Learner, Dataset, list[TaskData]]:
     learner = make(FineTune, pixel_net(3))
     with torch.no_grad():
         learner.net.head.bias.copy_(-learner.net.head.weight.sum(dim=1) / 2)  # so that every class is predicted
-    learner.meet(range(3))
+    learner.mark_seen(range(3))
     return learner, data, tasks
 
 

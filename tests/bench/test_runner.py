@@ -46,7 +46,7 @@ def test_a_run_measures_every_task_after_every_task() -> None:
 
 def test_accuracy_is_counted_on_each_tasks_own_test_images() -> None:
     state = Run(quick("finetune"))
-    state.learner.meet(range(10))
+    state.learner.mark_seen(range(10))
     found = accuracy_by_task(state.learner, state.data, state.tasks)
     for task, accuracy in zip(state.tasks, found, strict=True):
         labels = state.data.y_test[task.test]

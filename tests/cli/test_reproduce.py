@@ -25,13 +25,13 @@ from onepass.methods.registry import METHODS
 from onepass.paper import estimate, figures
 from onepass.paper.analysis import Analysis
 from onepass.paper.experiments import EXPERIMENTS, experiment
-from onepass.paper.scales import Cut
+from onepass.paper.scales import Selection
 from onepass.paper.tables import table, verdicts
 from onepass.report.plots import save
 
 
-def by_tag(name: str, cut: Cut | None = None) -> dict[str, RunConfig]:
-    cells = experiment(name, cut or Cut()).cells
+def by_tag(name: str, cut: Selection | None = None) -> dict[str, RunConfig]:
+    cells = experiment(name, cut or Selection()).cells
     return {tag: cell.runs[0] for cell in cells for tag in cell.tags}
 
 
@@ -40,7 +40,7 @@ def result(config: RunConfig, matrix: list[list[float]]) -> Result:
 
 
 def test_table_1_is_twenty_rows_by_twelve_columns_of_ten_runs_on_the_papers_protocol() -> None:
-    whole = experiment("table1", Cut())
+    whole = experiment("table1", Selection())
     assert len(whole.cells) == 240
     assert {len(cell.runs) for cell in whole.cells} == {10}
     assert {run.net for run in whole.runs} == {"resnet18"}
@@ -52,7 +52,7 @@ def test_table_1_is_twenty_rows_by_twelve_columns_of_ten_runs_on_the_papers_prot
 
 
 def test_cuts_leave_what_was_asked_for() -> None:
-    cut = Cut("small", only=("cifar10",), methods=("er", "er_fsl"), memory=(1000,), runs=2)
+    cut = Selection("small", only=("cifar10",), methods=("er", "er_fsl"), memory=(1000,), runs=2)
     found = experiment("table1", cut)
     assert [(cell.row, cell.column) for cell in found.cells] == [("ER", "cifar10, 1000"), ("ER-FSL", "cifar10, 1000")]
     assert {(run.net, run.fraction) for run in found.runs} == {("slim-resnet18", 0.2)}
@@ -61,25 +61,25 @@ def test_cuts_leave_what_was_asked_for() -> None:
 
 @pytest.mark.parametrize("name", list(EXPERIMENTS))
 def test_another_stream_stands_for_all_data_sets_and_is_named(name: str) -> None:
-    found = experiment(name, Cut("small", stream="cifar10"))
+    found = experiment(name, Selection("small", stream="cifar10"))
     assert {run.stream for run in found.runs} == {"cifar10"}
     assert ("cifar10 in place of cifar100" in found.note) == (name in ("table3", "table4", "figure4", "figure6"))
 
 
 def test_misuse_says_what_there_is() -> None:
     with pytest.raises(UsageError, match=r"unknown part 'cifar12'; did you mean 'cifar10'"):
-        experiment("table1", Cut(only=("cifar12",)))
+        experiment("table1", Selection(only=("cifar12",)))
     with pytest.raises(UsageError, match="unknown scale 'huge'"):
-        Cut("huge")
-    for cut in (Cut(methods=("er",)), Cut(memory=(500,))):
+        Selection("huge")
+    for cut in (Selection(methods=("er",)), Selection(memory=(500,))):
         with pytest.raises(UsageError, match="does not cut table4"):
             experiment("table4", cut)
     with pytest.raises(UsageError, match=r"^--methods er: table2 has er-cba, er-fsl$"):
-        experiment("table2", Cut(methods=("er-fsl", "er")))
+        experiment("table2", Selection(methods=("er-fsl", "er")))
     with pytest.raises(UsageError, match=r"^--methods er-fsl\+: figure5 has .*er-fsl$"):
-        experiment("figure5", Cut(methods=("er", "er-fsl+")))
+        experiment("figure5", Selection(methods=("er", "er-fsl+")))
     with pytest.raises(UsageError, match=r"^--memory 300: table1 has 100, 200, 500, 1000$"):
-        experiment("table1", Cut(stream="cifar10", memory=(1000, 300)))
+        experiment("table1", Selection(stream="cifar10", memory=(1000, 300)))
 
 
 def test_ablations_change_what_their_columns_say() -> None:
@@ -103,7 +103,7 @@ def test_ablations_change_what_their_columns_say() -> None:
 
 
 def test_column_4_is_column_1_tested_elsewhere() -> None:
-    runs = by_tag("table3", Cut("tiny"))
+    runs = by_tag("table3", Selection("tiny"))
     one, four = (run(runs[index]) for index in "14")
     assert one.fingerprint == four.fingerprint
     assert one.accuracy_matrix != four.accuracy_matrix
@@ -118,7 +118,7 @@ def test_sizes_of_table_4_at_the_papers_scale_are_the_papers() -> None:
 
 
 def test_sizes_of_table_4_keep_their_ratio_to_a_tasks_share_of_another_network() -> None:
-    cells = experiment("table4", Cut("small", stream="cifar10")).cells
+    cells = experiment("table4", Selection("small", stream="cifar10")).cells
     columns = [cell.column for cell in cells]
     assert columns == [
         *(f"k={size}, no reuse" for size in (6, 12, 19, 25, 31, 32)),  # the paper's times 32 / 51.2
@@ -130,7 +130,7 @@ def test_sizes_of_table_4_keep_their_ratio_to_a_tasks_share_of_another_network()
 
 
 def test_where_50_and_51_are_one_size_the_printed_figure_is_that_of_51() -> None:
-    sizes = {tag: cell for cell in experiment("table4", Cut("small")).cells for tag in cell.tags}
+    sizes = {tag: cell for cell in experiment("table4", Selection("small")).cells for tag in cell.tags}
     assert sizes["51"] is sizes["50"]
     assert sizes["51"].printed["final accuracy"][0] == 26.6
 
@@ -142,7 +142,7 @@ def test_gamma_sweeps_from_a_tenth_to_nine_and_meets_the_ablation_at_three() -> 
 
 
 def test_figure_2_splits_ten_classes_in_two() -> None:
-    assert {run.tasks for run in experiment("figure2", Cut()).runs} == {2}
+    assert {run.tasks for run in experiment("figure2", Selection()).runs} == {2}
 
 
 def two_tasks(learner: Analysis) -> None:
@@ -190,7 +190,7 @@ def test_products_are_those_of_a_double_loop_over_stored_samples_of_the_first_ta
 
 
 def test_figures_stand_beside_printed_ones_and_what_was_not_run_says_so() -> None:
-    whole = experiment("table1", Cut(only=("cifar10",), methods=("er", "er-fsl"), memory=(100, 1000), runs=2))
+    whole = experiment("table1", Selection(only=("cifar10",), methods=("er", "er-fsl"), memory=(100, 1000), runs=2))
     er = [cell for cell in whole.cells if cell.row == "ER"]
     found = {run: result(run, [[0.5]]) for cell in er[:1] for run in cell.runs}
     shown = table(whole, found)
@@ -203,14 +203,14 @@ def test_figures_stand_beside_printed_ones_and_what_was_not_run_says_so() -> Non
 
 
 def test_a_stream_of_the_papers_stands_for_itself() -> None:
-    found = experiment("table1", Cut("small", stream="cifar100", methods=("er",)))
+    found = experiment("table1", Selection("small", stream="cifar100", methods=("er",)))
     assert [cell.column for cell in found.cells] == [f"cifar100, {memory}" for memory in (500, 1000, 2000, 5000)]
     assert found.cells[1].printed["final accuracy"][0] == 15.7
     assert found.note == "slim-resnet18, 20% of each stream"
 
 
 def test_runs_on_other_data_or_of_another_protocol_do_not_stand_in_one_table() -> None:
-    whole = experiment("table1", Cut(only=("cifar10, 1000",), methods=("er", "er-fsl"), runs=2))
+    whole = experiment("table1", Selection(only=("cifar10, 1000",), methods=("er", "er-fsl"), runs=2))
     runs = {run: replace(result(run, [[0.5]]), data={"sha256": "a" * 64}) for run in whole.runs}
     table(whole, runs)
     other = whole.cells[1].runs[0]
@@ -221,7 +221,7 @@ def test_runs_on_other_data_or_of_another_protocol_do_not_stand_in_one_table() -
 
 
 def test_readings_of_table_2_do_not_compete_and_less_forgetting_is_better() -> None:
-    whole = experiment("table2", Cut(only=("cifar10",), memory=(200,), runs=3))
+    whole = experiment("table2", Selection(only=("cifar10",), memory=(200,), runs=3))
     finals = {"ER-CBA, lr 0.03": 0.3, "ER-FSL, lr 0.03": 0.5}
     found = {}
     for cell in whole.cells:
@@ -237,7 +237,7 @@ def test_readings_of_table_2_do_not_compete_and_less_forgetting_is_better() -> N
 
 
 def test_verdicts_follow_the_paired_differences() -> None:
-    whole = experiment("table3", Cut(runs=3, only=("1", "2", "3", "5")))
+    whole = experiment("table3", Selection(runs=3, only=("1", "2", "3", "5")))
     levels = {"1": (0.5, 0.6, 0.7), "2": (0.3, 0.4, 0.51), "3": (0.55, 0.66, 0.74), "5": (0.5, 0.65, 0.6)}
     found = {
         config: result(config, [[1.0], [levels[cell.tags[0]][config.seed]] * 2])
@@ -259,7 +259,7 @@ def test_verdicts_follow_the_paired_differences() -> None:
     assert {row[4].text for row in unfinished.rows if row[0].text == "without L_c accuracy falls"} == {"not run"}
 
 
-def words_of(name: str, cut: Cut, levels: dict[str, float]) -> dict[str, str]:
+def words_of(name: str, cut: Selection, levels: dict[str, float]) -> dict[str, str]:
     """The verdict on each claim where each cell has one accuracy in all its runs but for the seed's share."""
     whole = experiment(name, cut)
     found = {
@@ -275,28 +275,28 @@ def words_of(name: str, cut: Cut, levels: dict[str, float]) -> dict[str, str]:
 
 
 def test_one_run_tests_no_claim() -> None:
-    words = words_of("figure6", Cut(runs=1), {"0.1": 0.5, "0.3": 0.6, "0.9": 0.7})
+    words = words_of("figure6", Selection(runs=1), {"0.1": 0.5, "0.3": 0.6, "0.9": 0.7})
     assert words["a suitable gamma is better: 0.3 than 0.1"] == "as claimed in one run; no test"
     assert words["a suitable gamma is better: 0.3 than 0.9"] == "not as claimed in one run; no test"
 
 
 def test_a_size_that_was_cut_down_to_all_features_says_nothing_about_the_papers() -> None:
     levels = {"51": 0.4, "100": 0.5, "200": 0.3, "400": 0.2}
-    words = words_of("table4", Cut("small", stream="cifar10", runs=3), levels)
+    words = words_of("table4", Selection("small", stream="cifar10", runs=3), levels)
     assert words["beyond that accuracy tends to fall: four times d / T"] == "held"
     assert words["beyond that accuracy tends to fall: eight times d / T"] == "not tested at this scale"
     assert words["a larger subspace is better: d / T than a fifth of it"] == "not run"
     assert words["that fall is not significant"] == "not tested: no run can show that there is none"
-    wide = words_of("table4", Cut(runs=3), levels)
+    wide = words_of("table4", Selection(runs=3), levels)
     assert wide["beyond that accuracy tends to fall: eight times d / T"] == "held"
 
 
 def test_panel_a_is_the_first_task_of_three_others() -> None:
-    assert [cell.tags[0] for cell in experiment("figure2", Cut(only=("a",))).cells] == ["b", "c", "d"]
+    assert [cell.tags[0] for cell in experiment("figure2", Selection(only=("a",))).cells] == ["b", "c", "d"]
 
 
 def test_claims_about_products_compare_their_means_over_dimensions() -> None:
-    whole = experiment("figure2", Cut(runs=2, only=("b", "c")))
+    whole = experiment("figure2", Selection(runs=2, only=("b", "c")))
     products = {"b": (-0.2, 0.4), "c": (0.1, 0.3)}
     found = {}
     for cell in whole.cells:
@@ -315,7 +315,7 @@ def test_claims_about_products_compare_their_means_over_dimensions() -> None:
 
 
 def test_figure_4_draws_the_dimensions_as_the_learner_took_them(tmp_path: Path) -> None:
-    whole = experiment("figure4", Cut("tiny"))
+    whole = experiment("figure4", Selection("tiny"))
     small = [replace(cell, runs=tuple(replace(run, batch=50) for run in cell.runs)) for cell in whole.cells]
     whole = replace(whole, cells=small)
     drawn = figures.draw(whole, {config: run(config) for config in whole.runs})
@@ -333,7 +333,7 @@ def test_figure_4_draws_the_dimensions_as_the_learner_took_them(tmp_path: Path) 
 
 
 def test_figure_5_draws_the_mean_over_tasks_met_after_each_task() -> None:
-    whole = experiment("figure5", Cut(stream="cifar10", methods=("er", "er-fsl"), runs=2))
+    whole = experiment("figure5", Selection(stream="cifar10", methods=("er", "er-fsl"), runs=2))
     matrices = {"er": [[0.9], [0.5, 0.7]], "er-fsl": [[0.8], [0.6, 0.8]]}
     drawn = figures.draw(whole, {config: result(config, matrices[config.method]) for config in whole.runs})
     assert [(point["curve"], point["x"], point["y"]) for point in figures.points(drawn)] == [
@@ -345,7 +345,7 @@ def test_figure_5_draws_the_mean_over_tasks_met_after_each_task() -> None:
 
 
 def test_figure_6_draws_all_new_and_old_classes_by_gamma_and_the_printed_ones_at_three() -> None:
-    whole = experiment("figure6", Cut(runs=1, only=("0.3", "0.9")))
+    whole = experiment("figure6", Selection(runs=1, only=("0.3", "0.9")))
     matrices = {0.3: [[0.9], [0.4, 0.6]], 0.9: [[0.9], [0.5, 0.2]]}
     gammas = {config: config.learner_config.to_json()["gamma"] for config in whole.runs}
     drawn = figures.draw(whole, {config: result(config, matrices[gamma]) for config, gamma in gammas.items()})
@@ -361,7 +361,7 @@ def test_figure_6_draws_all_new_and_old_classes_by_gamma_and_the_printed_ones_at
 
 
 def test_figure_2_draws_each_panel_from_its_own_runs() -> None:
-    whole = experiment("figure2", Cut(runs=1, only=("b", "c", "d", "e0.1", "f0.1")))
+    whole = experiment("figure2", Selection(runs=1, only=("b", "c", "d", "e0.1", "f0.1")))
     found = {}
     for number, cell in enumerate(whole.cells):
         facts = [{"old": [1.0, 2.0], "new": [-1.0, -2.0]}, {"old": [number + 0.1], "new": [number + 0.2]}]
@@ -423,7 +423,7 @@ def test_what_is_stored_is_shown_without_the_data(tmp_path: Path, capsys: pytest
     assert main([*words, "--plan"]) == 0
     assert "1 to do; how long that takes cannot be said without the data: no cifar10" in capsys.readouterr().err
     assert main(words) == 2
-    [config] = experiment("figure6", Cut("small", stream="cifar10", only=("0.3",), runs=1)).runs
+    [config] = experiment("figure6", Selection("small", stream="cifar10", only=("0.3",), runs=1)).runs
     store.save_result(store.folder(tmp_path, config), result(config, [[1.0], [0.5, 0.7]]))
     capsys.readouterr()
     assert main(words) == 0
@@ -433,7 +433,7 @@ def test_what_is_stored_is_shown_without_the_data(tmp_path: Path, capsys: pytest
 def test_after_a_failed_run_the_others_are_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done, _ = experiment("table3", Cut("tiny", only=("1", "2"), runs=1)).runs
+    done, _ = experiment("table3", Selection("tiny", only=("1", "2"), runs=1)).runs
 
     def fail(*_: object) -> None:
         store.save_result(store.folder(tmp_path, done), result(done, [[1.0], [0.5, 0.7]]))

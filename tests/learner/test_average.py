@@ -66,7 +66,7 @@ def test_predictions_are_the_averages_unless_the_last_weights_are_asked_for() ->
         learner.observe(labelled([0, 1, 1, 0], seed=step))
     images = labelled([0] * 50, seed=99).x
     other = make(ER, normed_net(6, 4), memory=12)
-    other.meet([0, 1])
+    other.mark_seen([0, 1])
     other.net.load_state_dict(averaged(learner))
     assert torch.equal(learner.predict(images), other.predict(images))
     other.net.load_state_dict(learner.net.state_dict())
@@ -137,7 +137,7 @@ def test_class_means_of_scr_are_taken_with_averaged_features() -> None:
     other.eval()
     assert torch.equal(mean, class_means(other, other.net.features)[0])
     assert not torch.equal(mean, last)
-    other.meet([0, 1])
+    other.mark_seen([0, 1])
     images = some_images(20, seed=5)
     assert torch.equal(learner.predict(images), other.predict(images))
 

@@ -433,7 +433,7 @@ def test_joint_and_separate_passes_agree_without_batch_norm_and_differ_with_it()
     first, second = some_batch(6, (0, 1)), some_batch(4, (2, 3), seed=1)
     for net, same in ((plain_net(8, 4), True), (normed_net(8, 4), False)):
         learner = make(ER, net)
-        joint, separate = (learner.passes(learner.net, first, second, joint=joint) for joint in (True, False))
+        joint, separate = (learner.forward_batches(learner.net, first, second, joint=joint) for joint in (True, False))
         for way in (joint, separate):
             assert [y.tolist() for _, y in way] == [first.y.tolist(), second.y.tolist()]
         for (ours, _), (theirs, _) in zip(joint, separate, strict=True):
@@ -444,16 +444,16 @@ def test_separate_passes_are_the_network_on_each_batch_and_a_joint_one_on_both()
     learner = make(ER, normed_net(8, 4))
     first, second = some_batch(6, (0, 1)), some_batch(4, (2, 3), seed=1)
     x, z = first.x / 255, second.x / 255
-    (one, _), (two, _) = learner.passes(learner.net, first, second, joint=False)
+    (one, _), (two, _) = learner.forward_batches(learner.net, first, second, joint=False)
     torch.testing.assert_close((one, two), (learner.net(x), learner.net(z)))
-    (one, _), (two, _) = learner.passes(learner.net, first, second, joint=True)
+    (one, _), (two, _) = learner.forward_batches(learner.net, first, second, joint=True)
     torch.testing.assert_close(torch.cat([one, two]), learner.net(torch.cat([x, z])))
 
 
 @pytest.mark.parametrize("joint", [True, False])
 def test_an_empty_batch_makes_no_pass(joint: bool) -> None:
     learner = make(ER, normed_net(8, 4))
-    [(logits, y)] = learner.passes(learner.net, some_batch(6, (0, 1)), no_replay(learner), joint=joint)
+    [(logits, y)] = learner.forward_batches(learner.net, some_batch(6, (0, 1)), no_replay(learner), joint=joint)
     assert (len(logits), len(y)) == (6, 6)
     assert learner.net.body[2].num_batches_tracked == 1
 

@@ -24,7 +24,7 @@ from helpers import (
 )
 from onepass.errors import Diverged
 from onepass.learner.batch import Task
-from onepass.learner.functional import Frozen, evaluating, frozen_batchnorm, together, union_mean, virtual_step
+from onepass.learner.functional import Frozen, all_or_nothing, evaluating, frozen_batchnorm, union_mean, virtual_step
 from onepass.learner.net import Net, convolution
 from onepass.methods.er import ER
 
@@ -183,7 +183,7 @@ def stepped(parts: tuple[nn.Module, torch.optim.Optimizer], seed: int) -> None:
 
 def refused(parts: tuple[nn.Module, torch.optim.Optimizer]) -> None:
     before = copied(parts[0])
-    with together(*parts):
+    with all_or_nothing(*parts):
         stepped(parts, 7)
         assert state_of(copied(parts[0])) != state_of(before)
         raise Diverged("of this kind")
@@ -209,7 +209,7 @@ def test_a_refused_second_step_undoes_the_first_and_its_optimizers_count(earlier
 def test_two_steps_that_are_not_refused_stay() -> None:
     net, twin = normed_net(5, 3), normed_net(5, 3)
     parts, theirs = ((one, torch.optim.Adam(one.parameters(), lr=0.1)) for one in (net, twin))
-    with together(*parts):
+    with all_or_nothing(*parts):
         stepped(parts, 0)
         stepped(parts, 1)
     stepped(theirs, 0)

@@ -117,7 +117,7 @@ class NewHeadWhenGrown(ER):
     def grow(self, n_classes: int) -> None:
         self.net.head = nn.Linear(self.net.head.in_features, n_classes)
         self.problem = replace(self.problem, n_classes=n_classes)
-        self.meet(())
+        self.mark_seen(())
 
 
 class OneOfEachClass(ER):
@@ -128,13 +128,13 @@ class OneOfEachClass(ER):
 
 
 class WaitsToBeTold(ER):
-    def _arrive(self, classes: tuple[int, ...]) -> None:
-        self.meet(classes)
+    def _begin_unannounced_task(self, classes: tuple[int, ...]) -> None:
+        self.mark_seen(classes)
 
 
 class LearnsFromItsAverage(ER):
     def learn(self, batch: Batch, replay: Batch) -> Tensor:
-        with self.both()[-1]:
+        with self.each_weight_set()[-1]:
             return super().learn(batch, replay)
 
 
@@ -145,7 +145,7 @@ class PredictsAnything(ER):
 
 class AcceptsAnything(ER):
     def _admit(self, batch: Batch) -> None:
-        self.meet(set(batch.y.long().tolist()) & set(range(self.problem.n_classes)))
+        self.mark_seen(set(batch.y.long().tolist()) & set(range(self.problem.n_classes)))
 
 
 class NeverSteps(ER):

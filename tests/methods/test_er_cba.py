@@ -35,7 +35,7 @@ from helpers import (
 )
 from method_helpers import descend, learn, task_batches
 from onepass.errors import Diverged
-from onepass.learner.base import SETTLE
+from onepass.learner.base import SETTLING_STEPS
 from onepass.learner.batch import Batch, Task
 from onepass.learner.net import Net
 from onepass.methods.er import ER, ERConfig
@@ -379,11 +379,16 @@ def test_a_learner_that_was_given_anothers_state_shares_nothing_with_it() -> Non
 
 def test_the_count_starts_anew_in_tasks_that_begin_by_themselves() -> None:
     learner, made = cba(period=6), []
-    for step in range(2 * SETTLE):
+    for step in range(2 * SETTLING_STEPS):
         before = state_of(learner.adaptor)
-        learner.observe(labelled([5, 1, 5] if step < SETTLE else [0, 4, 0], seed=step))
+        learner.observe(labelled([5, 1, 5] if step < SETTLING_STEPS else [0, 4, 0], seed=step))
         made.append(state_of(learner.adaptor) != before)
-    assert [step for step, one in enumerate(made) if one] == [SETTLE, SETTLE + 6, SETTLE + 12, SETTLE + 18]
+    assert [step for step, one in enumerate(made) if one] == [
+        SETTLING_STEPS,
+        SETTLING_STEPS + 6,
+        SETTLING_STEPS + 12,
+        SETTLING_STEPS + 18,
+    ]
 
 
 # Beside ER, and at prediction.

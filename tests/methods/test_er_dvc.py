@@ -98,7 +98,7 @@ def drawn_pair(learner: ERDVC, batch: Batch, state: Tensor) -> tuple[Tensor, Ten
     """The pair of views that the learner makes from this state of its generator."""
     now = learner.rng.get_state()
     learner.rng.set_state(state)
-    [pair] = learner.pairs(batch)
+    [pair] = learner.images_and_views(batch)
     learner.rng.set_state(now)
     return pair
 
@@ -115,7 +115,7 @@ def entropy_part(learner: ERDVC, batch: Batch) -> Tensor:
     """What `term` has beside the cross-entropy, without weight on the distance and without views."""
     assert learner.config.dl_weight == 0
     logits = learner.net(batch.x / 255)
-    return learner.term(batch) - learner.cross_entropy(logits, batch.y)
+    return learner.batch_loss(batch) - learner.cross_entropy(logits, batch.y)
 
 
 @torch.no_grad()
@@ -135,7 +135,7 @@ def test_the_loss_is_cross_entropy_less_the_marginal_entropy_plus_the_distance_o
     """With its gradient: through both logits into the network, and into the joint classifier."""
     learner = dvc(dl_weight=weight, scope=scope)
     batch, state = some_batch(5, SEEN), learner.rng.get_state()
-    loss = learner.term(batch)
+    loss = learner.batch_loss(batch)
     pair = drawn_pair(learner, batch, state)
     assert not torch.equal(*pair)
     ce, entropy, distance = parts(learner.net, learner.qnet, pair, batch.y, SCOPE[scope])
@@ -153,7 +153,7 @@ def test_marginals_are_those_of_each_view_and_of_the_joint_classifier_apart() ->
         learner.net.head.weight.mul_(5)
     for trial in range(6):
         batch, state = some_batch(1, SEEN, seed=trial), learner.rng.get_state()
-        loss = learner.term(batch)
+        loss = learner.batch_loss(batch)
         x, z = pair = drawn_pair(learner, batch, state)
         ce, entropy, _ = parts(learner.net, learner.qnet, pair, batch.y, SEEN)
         torch.testing.assert_close(loss - ce, entropy, rtol=1e-4, atol=1e-5)
@@ -173,7 +173,7 @@ def test_uniform_predictions_have_the_largest_marginal_entropy(scope: str, n: in
             predict_always(layer, [0.3] * 6)
         batch = some_batch(5, SEEN)
         ce = F.cross_entropy(torch.zeros(5, n), batch.y)
-        assert (learner.term(batch) - ce).item() == pytest.approx(-math.log(n), abs=1e-5)
+        assert (learner.batch_loss(batch) - ce).item() == pytest.approx(-math.log(n), abs=1e-5)
 
 
 def test_equal_one_hot_predictions_have_no_marginal_entropy() -> None:
@@ -183,7 +183,7 @@ def test_equal_one_hot_predictions_have_no_marginal_entropy() -> None:
     for layer in (learner.net.head, learner.qnet[-1]):
         predict_always(layer, hot)
     batch = Batch(some_images(5), torch.full((5,), 2))
-    loss = learner.term(batch)
+    loss = learner.batch_loss(batch)
     assert loss.item() == pytest.approx(0.0, abs=1e-4)
     assert all(slope.isfinite().all() for slope in all_slopes(learner, loss).values())
 
@@ -213,7 +213,7 @@ def test_the_distance_is_a_mean_over_rows_and_classes_and_vanishes_only_in_agree
             learner = dvc(plain_net(8, 4), dl_weight=weight)
             predict_always(learner.net.head, [200.0, 0, 0, 0])
             predict_always(learner.qnet[-1], q)
-            losses.append(learner.term(Batch(some_images(5), torch.zeros(5, dtype=torch.int64))).item())
+            losses.append(learner.batch_loss(Batch(some_images(5), torch.zeros(5, dtype=torch.int64))).item())
         found.append(losses[1] - losses[0])
     assert found == pytest.approx([0.0, 2 / 4], abs=1e-5)  # two of four classes differ by 1, in all rows
 
@@ -223,14 +223,14 @@ def test_without_views_the_image_is_its_own_second_view() -> None:
     batch = some_batch(5, SEEN)
     x = batch.x / 255
     ce, entropy, distance = parts(learner.net, learner.qnet, (x, x), batch.y, SEEN)
-    torch.testing.assert_close(learner.term(batch), ce + entropy + 2 * distance)
+    torch.testing.assert_close(learner.batch_loss(batch), ce + entropy + 2 * distance)
 
 
 def test_both_views_share_one_pass() -> None:
     learner = dvc(normed_net(8, 6))
     twin, qnet = copy.deepcopy(learner.net), copy.deepcopy(learner.qnet)
     batch, state = some_batch(5, SEEN), learner.rng.get_state()
-    loss = learner.term(batch)
+    loss = learner.batch_loss(batch)
     ce, entropy, distance = parts(twin, qnet, drawn_pair(learner, batch, state), batch.y, SEEN)
     torch.testing.assert_close(loss, ce + entropy + 2 * distance)
     assert_same_bits(copied(learner.net), copied(twin))
@@ -243,11 +243,11 @@ def test_the_joint_classifier_is_fed_the_logits_of_all_outputs() -> None:
     assert learner.qnet[0].weight.shape == (128, 12)
     assert learner.qnet[2].weight.shape == (6, 128)
     batch, state = some_batch(5, SEEN), learner.rng.get_state()
-    before = learner.term(batch)
+    before = learner.batch_loss(batch)
     with torch.no_grad():
         learner.qnet[0].weight[:, [4, 5, 10, 11]] *= -3  # unseen outputs: no share of a softmax, but an input
     learner.rng.set_state(state)
-    assert (learner.term(batch) - before).abs() > 1e-5
+    assert (learner.batch_loss(batch) - before).abs() > 1e-5
 
 
 # The choice.
@@ -398,7 +398,7 @@ def test_a_step_learns_new_and_chosen_by_the_same_loss(combine: str) -> None:
     before = cloned(all_parameters(twin))
 
     def whole(part: Batch) -> Tensor:
-        ce, entropy, distance = parts(twin.net, twin.qnet, twin.pairs(part)[0], part.y, SEEN)
+        ce, entropy, distance = parts(twin.net, twin.qnet, twin.images_and_views(part)[0], part.y, SEEN)
         return ce + entropy + 2 * distance
 
     new = whole(batch)
@@ -452,7 +452,7 @@ def test_new_and_chosen_are_normalised_apart() -> None:
 def test_an_empty_memory_leaves_the_loss_of_the_new_batch_whole(combine: str) -> None:
     learner, twin = (dvc(stored=0, combine=combine) for _ in range(2))
     batch = some_batch(6, (0, 3))
-    expected = twin.term(batch)
+    expected = twin.batch_loss(batch)
     torch.testing.assert_close(learner.observe(batch), expected.detach())
     moved = descended(all_parameters(twin), expected, 0.5)
     assert_close(cloned(all_parameters(learner)), moved)

@@ -29,7 +29,7 @@ from helpers import (
     some_batch,
 )
 from method_helpers import assert_names_change_nothing, descend, entropy, learn, take_renamed_head, united
-from onepass.learner.base import SETTLE
+from onepass.learner.base import SETTLING_STEPS
 from onepass.learner.batch import Batch, Task
 from onepass.learner.net import Net
 from onepass.methods.er import ER, ERConfig
@@ -255,9 +255,9 @@ def test_three_tasks_are_learned_step_by_step_as_written_out() -> None:
 
 def test_tasks_that_begin_by_themselves_are_counted_like_announced_ones() -> None:
     told, untold = (lode(replay=4, rho=0.5) for _ in range(2))
-    learn(told, TASKS, n=SETTLE, batches=batches_of)
+    learn(told, TASKS, n=SETTLING_STEPS, batches=batches_of)
     for task in TASKS:
-        observe_all(untold, batches_of(task, SETTLE))
+        observe_all(untold, batches_of(task, SETTLING_STEPS))
     assert_same_bits(copied(told.net), copied(untold.net))
 
 

@@ -25,7 +25,7 @@ from helpers import (
     state_of,
 )
 from method_helpers import learn
-from onepass.learner.base import SETTLE, Learner
+from onepass.learner.base import SETTLING_STEPS, Learner
 from onepass.learner.batch import Task
 from onepass.learner.net import Net
 from onepass.methods.er import ER, ERConfig
@@ -228,10 +228,10 @@ def test_within_a_task_predictions_are_those_of_the_head_as_it_is() -> None:
 
 def test_without_announced_tasks_rows_are_aligned_when_the_next_classes_arrive() -> None:
     learner = wa(lr=0.0)  # so that only the alignment moves weights
-    for _ in range(SETTLE):
+    for _ in range(SETTLING_STEPS):
         learner.observe(labelled([1, 3, 6, 1]))
     before = set_norms(learner, SHORTER[0])
-    for _ in range(SETTLE):
+    for _ in range(SETTLING_STEPS):
         learner.observe(labelled([0, 4, 0, 4]))
     assert torch.equal(learner.net.head.weight.detach(), before)
     learner.observe(some_batch(4, (7,)))

@@ -160,7 +160,7 @@ def later_losses(
         old_logits = before(dimmed(replay.x / 255))
     rest = kept_term(F.normalize(v[: len(turned)]) @ w.T, tags(replay.y), temperature)
     logits = net(dimmed(replay.x / 255))
-    old = sorted(learner.before)
+    old = sorted(learner.classes_before_task)
     rest = rest + entropy(logits, replay.y, sorted(learner.seen))
     rest = rest + torch.stack([(old_logits[:, c] - logits[:, c]) ** 2 for c in old]).mean()
     return [a + b + rest for a in new for b in kept]

@@ -38,7 +38,7 @@ from method_helpers import (
     task_batches,
     united,
 )
-from onepass.learner.base import SETTLE
+from onepass.learner.base import SETTLING_STEPS
 from onepass.learner.batch import Batch, Task
 from onepass.learner.net import Net
 from onepass.methods.er import ER, ERConfig
@@ -242,7 +242,7 @@ def test_the_teacher_is_no_part_of_what_is_trained_and_never_in_training_mode() 
 
 def test_without_announced_tasks_the_teacher_is_copied_before_the_first_step_on_new_classes() -> None:
     learner = ssil()
-    for seed in range(SETTLE):
+    for seed in range(SETTLING_STEPS):
         learner.observe(labelled([6, 1, 3], seed=seed))
     before = copied(learner.net)
     learner.observe(labelled([0, 4, 0]))

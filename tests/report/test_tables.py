@@ -8,7 +8,7 @@ import io
 import pytest
 from rich.console import Console
 
-from onepass.report.tables import FORMATS, Cell, Table, csv_text, escaped, figure, latex, markdown, rich_table
+from onepass.report.tables import FORMATS, Cell, Table, csv_text, escaped, format_share, latex, markdown, rich_table
 
 TABLE = Table(
     "digits, 5 tasks",
@@ -105,11 +105,11 @@ def test_a_narrow_terminal_breaks_lines_but_hides_nothing() -> None:
 
 
 def test_figures_are_in_per_cent_with_a_sign_where_asked() -> None:
-    assert figure(0.4567, 0.0123) == "45.7 ± 1.2"
-    assert figure(0.5, None) == "50.0 ± n/a"
-    assert figure(0.05, 0.01, "+") == "+5.0 ± 1.0"
-    assert figure(-0.05, 0.01, "+") == "-5.0 ± 1.0"
-    assert figure(None, None) == "n/a"
+    assert format_share(0.4567, 0.0123) == "45.7 ± 1.2"
+    assert format_share(0.5, None) == "50.0 ± n/a"
+    assert format_share(0.05, 0.01, "+") == "+5.0 ± 1.0"
+    assert format_share(-0.05, 0.01, "+") == "-5.0 ± 1.0"
+    assert format_share(None, None) == "n/a"
 
 
 def test_the_forms_by_their_suffix() -> None:

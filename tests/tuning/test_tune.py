@@ -24,7 +24,7 @@ from onepass.cli.progress import Display
 from onepass.cli.tune import tune
 from onepass.data import digits
 from onepass.errors import RunError, UsageError
-from onepass.tuning.search import Behind, Search, Tuning, Watch
+from onepass.tuning.search import Pruned, Pruner, Search, Tuning
 from onepass.tuning.space import Range, Space
 
 LR: Space = {"lr": Range(0.02, 0.5, log=True)}
@@ -194,40 +194,40 @@ def test_what_a_killed_run_wrote_beyond_its_checkpoint_is_not_believed(tmp_path:
     assert first["after_tasks"] == [average_accuracies(result.accuracy_matrix)]
 
 
-def watch(runs: int, *finished: list[float]) -> Watch:
+def watch(runs: int, *finished: list[float]) -> Pruner:
     """Beside trials that finished with these accuracies after each task, run after run."""
     study = optuna.create_study(direction="maximize")
     for values in finished:
         study.add_trial(create_trial(value=values[-1], intermediate_values=dict(enumerate(values))))
     base = RunConfig("er", tasks=3)
-    watching = Watch(study, study.ask(), Tuning(base, LR, runs=runs, startup=2))
+    watching = Pruner(study, study.ask(), Tuning(base, LR, runs=runs, startup=2))
     watching.curves.append([])
     return watching
 
 
 def test_behind_is_below_the_median_after_the_same_task() -> None:
     watching = watch(1, [0.8, 0.6, 0.5], [0.9, 0.4, 0.3])
-    watching.hear([0.1])  # after a first task nothing can be forgotten: it does not count
-    watching.hear([0.1, 0.5])  # the median itself is not behind
-    watching.hear([0.1, 0.5, 0.0])  # the end: there is nothing left to save
+    watching.report([0.1])  # after a first task nothing can be forgotten: it does not count
+    watching.report([0.1, 0.5])  # the median itself is not behind
+    watching.report([0.1, 0.5, 0.0])  # the end: there is nothing left to save
     falls = watch(1, [0.8, 0.6, 0.5], [0.9, 0.4, 0.3])
-    with pytest.raises(Behind):
-        falls.hear([1.0, 0.49])  # its best so far is above every other
+    with pytest.raises(Pruned):
+        falls.report([1.0, 0.49])  # its best so far is above every other
     assert falls.curves == [[1.0, 0.49]]
-    watch(1, [0.8, 0.6, 0.5]).hear([0.1, 0.1, 0.1])  # too few are finished
+    watch(1, [0.8, 0.6, 0.5]).report([0.1, 0.1, 0.1])  # too few are finished
 
 
 def test_a_later_run_is_judged_by_the_mean_of_the_runs_so_far() -> None:
     others = [0.9, 0.5, 0.4, 0.9, 0.5, 0.4]
     watching = watch(2, others, others)
-    watching.hear([0.9, 0.7, 0.6])
+    watching.report([0.9, 0.7, 0.6])
     watching.curves.append([])
-    watching.hear([0.9, 0.3])  # (0.7 + 0.3) / 2
+    watching.report([0.9, 0.3])  # (0.7 + 0.3) / 2
     reported = watching.study.trials[-1].intermediate_values
     assert reported == pytest.approx({0: 0.9, 1: 0.7, 2: 0.6, 3: 0.9, 4: 0.5})
     second = watch(2, others, others)
-    with pytest.raises(Behind):
-        second.hear([0.9, 0.5, 0.3])  # after the last task of a run that is not the last
+    with pytest.raises(Pruned):
+        second.report([0.9, 0.5, 0.3])  # after the last task of a run that is not the last
 
 
 @pytest.mark.system

@@ -10,7 +10,7 @@ from onepass.bench.stream import TaskData
 from onepass.data import Dataset
 from onepass.learner.base import CHUNK, Learner
 
-LOOK = 100  # test images of each class that a look in mid-stream predicts
+QUICK_IMAGES = 100  # test images of each class that a look in mid-stream predicts
 
 
 def accuracy_by_task(learner: Learner, data: Dataset, tasks: list[TaskData], last: bool = True) -> list[float]:
@@ -25,10 +25,10 @@ def accuracy_by_task(learner: Learner, data: Dataset, tasks: list[TaskData], las
 
 
 def look(learner: Learner, data: Dataset, tasks: list[TaskData], last: bool = True) -> list[float]:
-    """The same on the first LOOK test images of each class: quick enough to be done in mid-stream."""
+    """The same on the first QUICK_IMAGES test images of each class: quick enough to be done in mid-stream."""
     return accuracy_by_task(learner, data, [_some(data, task) for task in tasks], last)
 
 
 def _some(data: Dataset, task: TaskData) -> TaskData:
     labels = data.y_test[task.test]
-    return replace(task, test=torch.cat([task.test[labels == label][:LOOK] for label in labels.unique()]))
+    return replace(task, test=torch.cat([task.test[labels == label][:QUICK_IMAGES] for label in labels.unique()]))

@@ -32,7 +32,7 @@ from onepass.methods.identity import code_digest
 
 Progress = Callable[[int, int], None]
 CHECKPOINT = "checkpoint.safetensors"
-LOSSES = 10  # steps between two losses that are written down
+LOSS_EVERY = 10  # steps between two losses that are written down
 
 
 def host_facts(device: str) -> dict[str, Any]:
@@ -174,7 +174,7 @@ class Run:
                 loss = self.learner.observe(batch)
                 self.seconds += time.perf_counter() - begin
                 self.batch += 1
-                if self.learner.steps % LOSSES == 0:
+                if self.learner.steps % LOSS_EVERY == 0:
                     self.losses.append(loss.item())
                 if self.config.anytime and self.learner.steps % self.config.anytime == 0:
                     self.anytime.append(self._evaluate(look, task))
@@ -245,7 +245,7 @@ def run(
             raise UsageError(f"log={log!r}: curves lie in the run's folder; give out")
         return _train(Run(config, device, data_dir), None, checkpoint_seconds, progress)
     place = store.folder(Path(out), config)
-    digest, code = changeable(config, data_dir), code_digest(config.method)
+    digest, code = own_data_digest(config, data_dir), code_digest(config.method)
     if (stored := store.load_result(place, config, False, digest, code)) is not None:
         return stored
     with store.claim(place, waiting=lambda: progress(0, 1)), contextlib.ExitStack() as stack:
@@ -255,7 +255,7 @@ def run(
         state = _continued(place / CHECKPOINT, config, device, data_dir)
         told = None
         if log:
-            losses = [(LOSSES * (number + 1), loss) for number, loss in enumerate(state.losses)]
+            losses = [(LOSS_EVERY * (number + 1), loss) for number, loss in enumerate(state.losses)]
             told = stack.enter_context(contextlib.closing(Log(place / log, losses, state.evaluations())))
         result = _train(state, place, checkpoint_seconds, progress, told)
         store.save_result(place, result)
@@ -263,7 +263,7 @@ def run(
         return result
 
 
-def changeable(config: RunConfig, data_dir: Path | str | None) -> str:
+def own_data_digest(config: RunConfig, data_dir: Path | str | None) -> str:
     """The digest of a stream's data where they may change under its name: your own, if they are still there."""
     if not is_path(config.stream):
         return ""
@@ -296,7 +296,7 @@ def _train(state: Run, place: Path | None, seconds: float, progress: Progress, l
             if place is not None:
                 state.save(place / CHECKPOINT)
             raise
-        if log is not None and learner.steps % LOSSES == 0:
+        if log is not None and learner.steps % LOSS_EVERY == 0:
             log.loss(learner.steps, state.losses[-1])
         if place is not None and time.monotonic() - saved >= seconds:
             state.save(place / CHECKPOINT)

@@ -74,11 +74,11 @@ def reproduce(command: str, words: Sequence[str]) -> None:
         _cost(values)
         return
     from onepass.paper.experiments import experiment
-    from onepass.paper.scales import Cut
+    from onepass.paper.scales import Selection
     from onepass.paper.tables import check
 
     parts = (tuple(values.only), tuple(values.methods), tuple(values.memory))
-    wanted = experiment(values.name, Cut(values.scale, values.stream, *parts, values.runs))
+    wanted = experiment(values.name, Selection(values.scale, values.stream, *parts, values.runs))
     from onepass.cli.session import execute, look
 
     results = look(wanted.runs, values)
@@ -195,12 +195,12 @@ def _document(wanted: Experiment, found: Found, shown: Sequence[Any]) -> dict[st
 
 def _cost(values: Any) -> None:
     from onepass.bench.cost import counted
-    from onepass.paper.scales import SCALES, Cut
+    from onepass.paper.scales import SCALES, Selection
 
     if values.only or values.memory or values.runs or values.plan or values.stored:
         given = "--only, --memory, --runs, --plan and --stored do not apply; --methods does"
         raise UsageError(f"table5 trains nothing: {given}")
-    cut = Cut(values.scale, values.stream)
+    cut = Selection(values.scale, values.stream)
     [(_, stream)] = cut.streams(["cifar10"])
     methods = values.methods or ["er", "er-ace", "obc", "ocm", "pcr", "er-fsl"]
     facts, table = counted(methods, stream, SCALES[cut.scale].net, data_dir=values.data_dir)

@@ -21,7 +21,7 @@ import torch
 
 from onepass.bench import store
 from onepass.bench.result import Result, RunConfig
-from onepass.bench.runner import Run, changeable, run
+from onepass.bench.runner import Run, own_data_digest, run
 from onepass.data import catalog
 from onepass.errors import RunError, UsageError, explain
 from onepass.executors import ray_cluster
@@ -39,7 +39,7 @@ def cores() -> int:
 def stored(configs: Sequence[RunConfig], out: Path, data_dir: Path | None, quiet: bool = False) -> list[Result | None]:
     """What need not be trained again; one that is damaged, or of other data than are there now, is named on stderr."""
     kinds = {(config.stream, config.image_size): config for config in configs}
-    digests = {kind: changeable(config, data_dir) for kind, config in kinds.items()}
+    digests = {kind: own_data_digest(config, data_dir) for kind, config in kinds.items()}
     return [
         store.load_result(
             store.folder(out, config),

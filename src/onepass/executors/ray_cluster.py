@@ -65,11 +65,11 @@ def joined(on: str) -> Iterator[None]:
     if on == "ray" and "ray" in sys.modules and _ray().is_initialized():
         yield
         return
-    _knock(on)
+    _check_reachable(on)
     ray = _ray()
     _join(ray, on)
     try:
-        with contextlib.redirect_stdout(cast(TextIO, Hushed(sys.stdout))):
+        with contextlib.redirect_stdout(cast(TextIO, MutedStdout(sys.stdout))):
             yield
     except ConnectionError as error:
         raise RunError(f"the Ray cluster of {on!r} was lost: {error}; the same command continues") from error
@@ -77,7 +77,7 @@ def joined(on: str) -> Iterator[None]:
         ray.shutdown()
 
 
-def _knock(on: str) -> None:
+def _check_reachable(on: str) -> None:
     """Ray itself waits for minutes, deaf to Ctrl-C, for a cluster that is not there."""
     address = on
     if on == "ray":
@@ -91,7 +91,7 @@ def _knock(on: str) -> None:
             raise RunError(f"no Ray cluster answers at {address} ({error}); {hint}") from error
 
 
-class Hushed:
+class MutedStdout:
     """stdout without what Ray's own threads print there when a node dies: results go there."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -104,7 +104,7 @@ class Hushed:
         return getattr(self.stream, name)
 
 
-class Board:
+class ProgressActor:
     """Where runs say how far they are and ask whether to stop: an actor beside the driver, which no lost run takes."""
 
     def __init__(self) -> None:
@@ -132,7 +132,7 @@ class Board:
         return set(self.nodes), news, said
 
 
-class Line(io.StringIO):
+class ProgressReporter(io.StringIO):
     """From a run to the board: its progress twice a second, and its stderr. Answers are looked at, never waited for."""
 
     def __init__(self, board: Any, index: int, name: str, node: str) -> None:
@@ -164,7 +164,7 @@ def train(values: dict[str, Any], options: dict[str, Any], index: int, board: An
     from onepass.bench.runner import run
 
     name, node = f"{values['method']} seed {values['seed']}", _ray().util.get_node_ip_address()
-    line = Line(board, index, name, node)
+    line = ProgressReporter(board, index, name, node)
     out = Path(options.pop("out"))
     torch.set_num_threads(options.pop("threads"))  # bits depend on it
     try:
@@ -190,7 +190,7 @@ class Cluster:
         self.failures: dict[int, str] = {}
         place = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
         here = place(ray.get_runtime_context().get_node_id(), soft=False)
-        self.board = ray.remote(num_cpus=0, max_restarts=-1, scheduling_strategy=here)(Board).remote()
+        self.board = ray.remote(num_cpus=0, max_restarts=-1, scheduling_strategy=here)(ProgressActor).remote()
         self.task = ray.remote(max_retries=RETRIES, **_needs(options))(train)
 
     def work(self, jobs: int, stop: Callable[[], bool]) -> dict[int, str]:

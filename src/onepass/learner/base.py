@@ -27,7 +27,7 @@ from onepass.seeds import generator
 # Images scored at once, fewer of those larger than 32x32. On a CPU 64 stay in its caches: twice as fast as 500.
 CHUNKS = {"cpu": 64}
 CHUNK = 512
-SETTLE = 20  # steps within which classes that nobody announced are taken for one task
+SETTLING_STEPS = 20  # steps within which classes that nobody announced are taken for one task
 
 
 def _count(value: Any) -> int:
@@ -70,8 +70,8 @@ class Learner(nn.Module):
     Config: ClassVar[type[LearnerConfig]] = LearnerConfig
     image_dtype: ClassVar[torch.dtype] = torch.uint8
     recipe: dict[str, Any] | None = None  # how build() made it; what save() writes down
-    columns: Tensor  # the classes seen so far, sorted
-    position: Tensor  # of each class among them
+    seen_classes: Tensor  # the classes seen so far, sorted
+    seen_index: Tensor  # of each class among them
     old: Tensor  # the classes seen before the running task began, sorted
     new: Tensor  # the others
 
@@ -87,19 +87,19 @@ class Learner(nn.Module):
         self.arrived: int | None = None  # the step at which the task began by itself
         self.steps = 0
         self.seen: set[int] = set()
-        self.before: set[int] = set()  # as `old`
-        for name in ("columns", "position", "old", "new"):
+        self.classes_before_task: set[int] = set()  # as `old`
+        for name in ("seen_classes", "seen_index", "old", "new"):
             self.register_buffer(name, torch.empty(0, dtype=torch.int64), persistent=False)
         self.setup()
-        self.optimizer = self.descent()
+        self.optimizer = self.make_optimizer()
         self.average = None if config.average is None else Average(self.predictors(), config.average)
 
     # The four verbs.
 
     def begin_task(self, task: Task) -> None:
         """Classes that may come from now on: from here they belong to what has been seen (C_1:t)."""
-        self.before = set(self.seen)
-        self.meet(task.classes)
+        self.classes_before_task = set(self.seen)
+        self.mark_seen(task.classes)
         self.task = task
         self.arrived = None
 
@@ -152,8 +152,8 @@ class Learner(nn.Module):
                 def predict(images: Tensor) -> Tensor:
                     check_images(images, self.problem.shape)
                     chunks = [score(decode(chunk.to(self.device))) for chunk in images.split(self.chunk)]
-                    scores = torch.cat(chunks).index_select(1, self.columns)
-                    return self.columns[scores.argmax(dim=1)]
+                    scores = torch.cat(chunks).index_select(1, self.seen_classes)
+                    return self.seen_classes[scores.argmax(dim=1)]
 
                 yield predict
         finally:
@@ -168,7 +168,7 @@ class Learner(nn.Module):
         """What the optimizer steps."""
         return self.net.parameters()
 
-    def descent(self) -> torch.optim.Optimizer:
+    def make_optimizer(self) -> torch.optim.Optimizer:
         """How it is stepped: by plain SGD, as the paper's methods are."""
         return torch.optim.SGD(self.trainable(), lr=self.config.lr)
 
@@ -209,7 +209,7 @@ class Learner(nn.Module):
 
     # What methods build on.
 
-    def both(self) -> list[AbstractContextManager[None]]:
+    def each_weight_set(self) -> list[AbstractContextManager[None]]:
         """The last weights in place, then the average in place if one is kept: for what changes weights by hand."""
         return [nullcontext()] if self.average is None else [self.average.in_place(False), self.average.in_place()]
 
@@ -244,7 +244,7 @@ class Learner(nn.Module):
         optimizer.step()
         return loss.detach()
 
-    def pairs(self, *batches: Batch) -> list[tuple[Tensor, Tensor]]:
+    def images_and_views(self, *batches: Batch) -> list[tuple[Tensor, Tensor]]:
         """For each batch its images and one view of each, drawn in one go; without views, the images again."""
         sizes = [len(batch) for batch in batches]
         images = torch.cat([decode(batch.x) for batch in batches])
@@ -256,10 +256,12 @@ class Learner(nn.Module):
         """For each batch its images followed by one view of each (if the stream has views), with labels."""
         if VIEWS[self.problem.views] is None:
             return [(decode(batch.x), batch.y) for batch in batches]
-        pairs = zip(self.pairs(*batches), batches, strict=True)
+        pairs = zip(self.images_and_views(*batches), batches, strict=True)
         return [(torch.cat(pair), batch.y.repeat(2)) for pair, batch in pairs]
 
-    def passes(self, function: Callable[[Tensor], Tensor], *batches: Batch, joint: bool) -> list[tuple[Tensor, Tensor]]:
+    def forward_batches(
+        self, function: Callable[[Tensor], Tensor], *batches: Batch, joint: bool
+    ) -> list[tuple[Tensor, Tensor]]:
         """(function(views), labels) of every batch that is not empty, in one forward pass or in one each."""
         views = self.views(*(batch for batch in batches if len(batch)))
         if joint and len(views) > 1:
@@ -273,17 +275,17 @@ class Learner(nn.Module):
 
     def scoped(self, logits: Tensor) -> Tensor:
         """The columns of the classes in scope."""
-        return logits.index_select(-1, self.columns) if self._narrow else logits
+        return logits.index_select(-1, self.seen_classes) if self._narrow else logits
 
     def targets(self, y: Tensor) -> Tensor:
         """The place of each label among those columns."""
-        return self.position[y] if self._narrow else y
+        return self.seen_index[y] if self._narrow else y
 
     @property
     def _narrow(self) -> bool:
         return self.config.scope == "seen" and len(self.seen) < self.problem.n_classes
 
-    def meet(self, classes: Iterable[int]) -> None:
+    def mark_seen(self, classes: Iterable[int]) -> None:
         """Count these classes as seen."""
         self.seen |= self._valid(set(classes))
         self._index()
@@ -310,12 +312,12 @@ class Learner(nn.Module):
         self._index()
 
     def _index(self) -> None:
-        self.columns = torch.tensor(sorted(self.seen), dtype=torch.int64, device=self.device)
-        self.position = torch.zeros(self.problem.n_classes, dtype=torch.int64, device=self.device)
-        self.position[self.columns] = torch.arange(len(self.seen), device=self.device)
+        self.seen_classes = torch.tensor(sorted(self.seen), dtype=torch.int64, device=self.device)
+        self.seen_index = torch.zeros(self.problem.n_classes, dtype=torch.int64, device=self.device)
+        self.seen_index[self.seen_classes] = torch.arange(len(self.seen), device=self.device)
         self.old, self.new = (
             torch.tensor(sorted(classes), dtype=torch.int64, device=self.device)
-            for classes in (self.before, self.seen - self.before)
+            for classes in (self.classes_before_task, self.seen - self.classes_before_task)
         )
 
     def _admit(self, batch: Batch) -> None:
@@ -327,13 +329,13 @@ class Learner(nn.Module):
             raise UsageError(f"labels {given}: needed is one torch.int64 for each image, and at least one image")
         labels = set(batch.y.tolist())
         if not labels <= self.seen:
-            self._arrive(tuple(sorted(self._valid(labels - self.seen))))
+            self._begin_unannounced_task(tuple(sorted(self._valid(labels - self.seen))))
 
-    def _arrive(self, classes: tuple[int, ...]) -> None:
+    def _begin_unannounced_task(self, classes: tuple[int, ...]) -> None:
         """Classes that nobody announced: a task begins by itself, or the one that just began is joined."""
-        if self.task is not None and self.arrived is not None and self.steps - self.arrived < SETTLE:
+        if self.task is not None and self.arrived is not None and self.steps - self.arrived < SETTLING_STEPS:
             self.task = Task(self.task.index, self.task.classes + classes)
-            self.meet(classes)
+            self.mark_seen(classes)
             return
         if self.task is not None:
             self.end_task()
@@ -347,7 +349,7 @@ class Learner(nn.Module):
         return {
             "steps": self.steps,
             "seen": sorted(self.seen),
-            "before": sorted(self.before),
+            "before": sorted(self.classes_before_task),
             "task": task,
             "arrived": self.arrived,
             "rng": self.rng.get_state(),
@@ -356,7 +358,7 @@ class Learner(nn.Module):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         self.steps, task = state["steps"], state["task"]
-        self.seen, self.before = set(state["seen"]), set(state["before"])
+        self.seen, self.classes_before_task = set(state["seen"]), set(state["before"])
         self.task = None if task is None else Task(task["index"], tuple(task["classes"]))
         self.arrived = state["arrived"]
         self.rng.set_state(state["rng"].cpu())

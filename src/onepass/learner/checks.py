@@ -18,7 +18,7 @@ import torch
 
 from onepass.config import LearnerConfig
 from onepass.errors import UsageError
-from onepass.learner.base import SETTLE, Learner, Problem
+from onepass.learner.base import SETTLING_STEPS, Learner, Problem
 from onepass.learner.batch import Batch, Task
 from onepass.learner.checkpoint import fingerprint, load_tree, save_tree
 from onepass.learner.toy_problem import BATCHES, PROBLEM, SHAPE, toy_batches, toy_net, toy_tasks
@@ -270,7 +270,7 @@ def _class_lost(make: Make) -> None:
 def _without_boundaries(make: Make) -> None:
     learner = make()
     for index, task in enumerate(toy_tasks()[:2]):
-        for batch in toy_batches(task, n=SHORT if index else SETTLE + SHORT):
+        for batch in toy_batches(task, n=SHORT if index else SETTLING_STEPS + SHORT):
             loss = learner.observe(batch)
             assert loss.isfinite().all(), f"on a stream without boundaries, a loss of {loss}"
         begun = -1 if learner.task is None else learner.task.index

@@ -64,7 +64,7 @@ def virtual_step(net: nn.Module, lr: float) -> Iterator[None]:
 
 
 @contextmanager
-def together(*stepped: nn.Module | torch.optim.Optimizer) -> Iterator[None]:
+def all_or_nothing(*stepped: nn.Module | torch.optim.Optimizer) -> Iterator[None]:
     """Two steps, both or none: if the second is refused, what the first has changed becomes what it was."""
     before = [copy.deepcopy(part.state_dict()) for part in stepped]
     try:

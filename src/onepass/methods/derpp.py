@@ -47,7 +47,7 @@ class DERPP(Learner):
 
     def loss(self, batch: Batch, replay: Batch) -> Tensor:
         parts = self.replayed(replay)
-        (logits, y), *passes = self.passes(self.net, batch, *(part for part, _, _ in parts), joint=False)
+        (logits, y), *passes = self.forward_batches(self.net, batch, *(part for part, _, _ in parts), joint=False)
         batch.keep(logits=logits[: len(batch)])  # of the images, not of their views; from before the step
         loss = self.cross_entropy(logits, y)
         for (logits, y), (part, alpha, beta) in zip(passes, parts, strict=True):

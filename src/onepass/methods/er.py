@@ -33,7 +33,7 @@ class ER(Learner):
     config: ERConfig
 
     def loss(self, batch: Batch, replay: Batch) -> Tensor:
-        passes = self.passes(self.net, batch, replay, joint=self.config.forward == "joint")
+        passes = self.forward_batches(self.net, batch, replay, joint=self.config.forward == "joint")
         return self.combine([(self.cross_entropy(logits, y), len(y)) for logits, y in passes])
 
     def combine(self, terms: Sequence[tuple[Tensor, int]]) -> Tensor:

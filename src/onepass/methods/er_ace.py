@@ -17,7 +17,7 @@ class ERACE(ER):
     """
 
     def loss(self, batch: Batch, replay: Batch) -> Tensor:
-        (logits, y), *replayed = self.passes(self.net, batch, replay, joint=self.config.forward == "joint")
+        (logits, y), *replayed = self.forward_batches(self.net, batch, replay, joint=self.config.forward == "joint")
         present, target = y.unique(return_inverse=True)
         new = F.cross_entropy(logits.index_select(1, present), target)  # zero if the batch has one class: as it should
         return self.combine([(new, len(y)), *((self.cross_entropy(logits, y), len(y)) for logits, y in replayed)])

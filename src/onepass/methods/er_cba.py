@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from onepass.config import option
 from onepass.learner.batch import Batch, Task
-from onepass.learner.functional import frozen_batchnorm, together
+from onepass.learner.functional import all_or_nothing, frozen_batchnorm
 from onepass.learner.net import widen
 from onepass.methods.er import ER, ERConfig
 
@@ -60,7 +60,7 @@ class ERCBA(ER):
         passes = self.encode(batch, replay)  # once for both steps: the outer one does not change the network
         if not self._due():
             return self.step(self.inner(passes))
-        with together(self.adaptor, self.outer):
+        with all_or_nothing(self.adaptor, self.outer):
             self.adapt(passes)
             return self.step(self.inner(passes))
 
@@ -69,11 +69,12 @@ class ERCBA(ER):
         return useful and (self.steps - int(self.begun)) % self.config.period == 0
 
     def encode(self, batch: Batch, replay: Batch) -> Passes:
-        return self.passes(self.net.features, batch, replay, joint=self.config.forward == "joint")
+        return self.forward_batches(self.net.features, batch, replay, joint=self.config.forward == "joint")
 
     def shift(self, logits: Tensor) -> Tensor:
         """What the adaptor adds. It sees classes out of scope as impossible; what it adds to them nobody reads."""
-        columns = self.columns if self.config.scope == "seen" else torch.arange(logits.shape[1], device=logits.device)
+        every = torch.arange(logits.shape[1], device=logits.device)
+        columns = self.seen_classes if self.config.scope == "seen" else every
         probabilities = logits.detach().index_select(1, columns).softmax(dim=1)
         added: Tensor = self.adaptor(torch.zeros_like(logits).index_copy(1, columns, probabilities))
         return added
@@ -95,7 +96,9 @@ class ERCBA(ER):
         slopes = torch.autograd.grad(inner, head, create_graph=True)
         after = [p.detach() - self.config.lr * slope for p, slope in zip(head, slopes, strict=True)]
         with torch.no_grad(), frozen_batchnorm(self.net):
-            [(features, y)] = self.passes(self.net.features, self.memory.sample(self.replay, self.rng), joint=False)
+            [(features, y)] = self.forward_batches(
+                self.net.features, self.memory.sample(self.replay, self.rng), joint=False
+            )
         loss = self.cross_entropy(F.linear(features, *after), y)
         self.outer.zero_grad()
         loss.backward(inputs=list(self.adaptor.parameters()))

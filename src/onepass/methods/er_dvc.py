@@ -44,8 +44,8 @@ class ERDVC(MIR):
         yield from self.net.parameters()
         yield from self.qnet.parameters()
 
-    def term(self, batch: Batch) -> Tensor:
-        [(logits, y)] = self.passes(self.net, batch, joint=False)
+    def batch_loss(self, batch: Batch) -> Tensor:
+        [(logits, y)] = self.forward_batches(self.net, batch, joint=False)
         pair = logits[: len(batch)], logits[-len(batch) :]  # images and views; without views, the images twice
         joint = self.qnet(torch.cat(pair, dim=1))
         p = self.scoped(torch.stack([*pair, joint])).softmax(dim=-1)

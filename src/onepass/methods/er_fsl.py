@@ -95,7 +95,7 @@ class ERFSL(Learner):
         if not terms:  # an ablation without the new batch's term has nothing to learn from until the memory fills
             return 0 * self.net.head.weight.sum()
         joint = self.config.forward == "joint"
-        passes = self.passes(self.net.features, *(rows for rows, _, _ in terms), joint=joint)
+        passes = self.forward_batches(self.net.features, *(rows for rows, _, _ in terms), joint=joint)
         return torch.stack(
             [
                 weight * self.cross_entropy(self.logits(features, space), y)

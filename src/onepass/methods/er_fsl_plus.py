@@ -57,7 +57,7 @@ class ERFSLPlus(ERFSL):
     def views(self, *batches: Batch) -> list[tuple[Tensor, Tensor]]:
         if self.config.images == "both":
             return super().views(*batches)
-        return [(view, batch.y) for (_, view), batch in zip(self.pairs(*batches), batches, strict=True)]
+        return [(view, batch.y) for (_, view), batch in zip(self.images_and_views(*batches), batches, strict=True)]
 
     def remember(self, batch: Batch) -> None:
         self.memory.write(self.places(batch.y.tolist()), batch)

@@ -39,7 +39,7 @@ class ERLODE(ER):
         self.begun += 1
 
     def loss(self, batch: Batch, replay: Batch) -> Tensor:
-        (logits, y), *replayed = self.passes(self.net, batch, replay, joint=self.config.forward == "joint")
+        (logits, y), *replayed = self.forward_batches(self.net, batch, replay, joint=self.config.forward == "joint")
         new = self.decoupled(logits, y)
         return self.combine([(new, len(y)), *((self.cross_entropy(logits, y), len(y)) for logits, y in replayed)])
 

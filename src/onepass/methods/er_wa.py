@@ -27,7 +27,7 @@ class ERWA(ER):
         self.gamma.fill_(torch.nan)
         if len(self.old) and len(self.new):
             gammas = []
-            for weights in self.both():
+            for weights in self.each_weight_set():
                 with weights:
                     gammas.append(self.align())
             self.gamma.copy_(gammas[0])

@@ -15,5 +15,5 @@ class FineTune(Learner):
     """
 
     def loss(self, batch: Batch, replay: Batch) -> Tensor:
-        [(logits, y)] = self.passes(self.net, batch, joint=False)
+        [(logits, y)] = self.forward_batches(self.net, batch, joint=False)
         return self.cross_entropy(logits, y)

@@ -10,7 +10,7 @@ from torch import Tensor
 from onepass.config import CombineConfig, option
 from onepass.learner.batch import Batch
 from onepass.learner.functional import frozen_batchnorm, virtual_step
-from onepass.methods.lookahead import Ahead
+from onepass.methods.lookahead import Lookahead
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class GMEDConfig(CombineConfig):
     decay: float = option(1.0, "factor on the stride for each earlier edit of the sample (gamma)", low=0, high=1)
 
 
-class GMED(Ahead):
+class GMED(Lookahead):
     """Stored images are edited before they are replayed, so that a step on the new batch would harm them more.
     The edited images replace the stored ones.
 

@@ -19,5 +19,5 @@ class IIDPP(Learner):
 
     def loss(self, batch: Batch, replay: Batch) -> Tensor:
         halves = [batch[rows] for rows in torch.arange(len(batch)).tensor_split(2)]
-        passes = self.passes(self.net, *halves, joint=False)
+        passes = self.forward_batches(self.net, *halves, joint=False)
         return union_mean([(self.cross_entropy(logits, y), len(y)) for logits, y in passes])

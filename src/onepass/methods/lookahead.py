@@ -10,15 +10,15 @@ from onepass.learner.base import Learner
 from onepass.learner.batch import Batch
 
 
-class Ahead(Learner):
+class Lookahead(Learner):
     """The new batch's gradient is computed once: to look ahead with, and to learn by."""
 
     Config = CombineConfig
     config: CombineConfig
 
-    def term(self, batch: Batch) -> Tensor:
+    def batch_loss(self, batch: Batch) -> Tensor:
         """The loss of new samples, and of replayed ones."""
-        [(logits, y)] = self.passes(self.net, batch, joint=False)
+        [(logits, y)] = self.forward_batches(self.net, batch, joint=False)
         return self.cross_entropy(logits, y)
 
     def choose(self, pool: Batch) -> Batch:
@@ -26,7 +26,7 @@ class Ahead(Learner):
         raise NotImplementedError(f"{type(self).__name__} must define choose(pool)")
 
     def learn(self, batch: Batch, replay: Batch) -> Tensor:
-        loss = self.term(batch)
+        loss = self.batch_loss(batch)
         self.optimizer.zero_grad()
         loss.backward()
         chosen = self.choose(replay) if len(replay) else replay
@@ -36,6 +36,6 @@ class Ahead(Learner):
         if self.config.combine == "mean":
             new, old = (len(part) / (len(batch) + len(chosen)) for part in (batch, chosen))
             torch._foreach_mul_([p.grad for p in self.trainable() if p.grad is not None], new)
-        replayed = old * self.term(chosen)
+        replayed = old * self.batch_loss(chosen)
         replayed.backward()
         return self.update(new * loss + replayed)

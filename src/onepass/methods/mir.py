@@ -11,7 +11,7 @@ from onepass.config import CombineConfig, option
 from onepass.learner.augment import decode
 from onepass.learner.batch import Batch
 from onepass.learner.functional import frozen_batchnorm, virtual_step
-from onepass.methods.lookahead import Ahead
+from onepass.methods.lookahead import Lookahead
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class MIRConfig(CombineConfig):
     candidates: int = option(50, "memory samples drawn, of which the replayed ones are chosen", low=1)
 
 
-class MIR(Ahead):
+class MIR(Lookahead):
     """Of some random candidates from the memory, replay those that a step on the new batch alone would harm most.
     That step is tried and taken back.
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from onepass.config import option
 from onepass.learner.batch import Batch
-from onepass.learner.functional import frozen_batchnorm, together
+from onepass.learner.functional import all_or_nothing, frozen_batchnorm
 from onepass.learner.net import widen
 from onepass.methods.er import ER, ERConfig
 
@@ -37,7 +37,7 @@ class OBC(ER):
         self.corrector = torch.optim.SGD(self.corrected.parameters(), lr=self.config.lr)
 
     def learn(self, batch: Batch, replay: Batch) -> Tensor:
-        with together(self.net):
+        with all_or_nothing(self.net):
             loss = super().learn(batch, replay)
             memory = self.memory.sample(self.config.correct, self.rng)
             if len(memory):
@@ -47,7 +47,7 @@ class OBC(ER):
     def correction(self, memory: Batch) -> Tensor:
         """The predicting head's loss. Looking at the features moves no running statistics."""
         with torch.no_grad(), frozen_batchnorm(self.net):
-            [(features, y)] = self.passes(self.net.features, memory, joint=False)
+            [(features, y)] = self.forward_batches(self.net.features, memory, joint=False)
         return self.cross_entropy(self.corrected(features), y, smoothing=self.config.smoothing)
 
     def widen(self, n_classes: int) -> None:

@@ -68,7 +68,7 @@ class OCM(Learner):
     def trainable(self) -> Iterator[nn.Parameter]:
         return chain(self.net.parameters(), self.project.parameters())
 
-    def descent(self) -> torch.optim.Optimizer:
+    def make_optimizer(self) -> torch.optim.Optimizer:
         return torch.optim.Adam(self.trainable(), lr=self.config.lr, betas=(0.9, 0.99), weight_decay=1e-4)
 
     def end_task(self) -> None:

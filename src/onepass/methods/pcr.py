@@ -40,7 +40,7 @@ class PCR(Learner):
         return super().learn(batch, replay)
 
     def loss(self, batch: Batch, replay: Batch) -> Tensor:
-        passes = self.passes(self.net.features, batch, replay, joint=self.config.forward == "joint")
+        passes = self.forward_batches(self.net.features, batch, replay, joint=self.config.forward == "joint")
         features, labels = (torch.cat(part) for part in zip(*passes, strict=True))
         return proxy_contrast(features, self.net.head.weight, labels, self.config.temperature)
 

@@ -48,7 +48,7 @@ class SCR(Learner):
 
     def loss(self, batch: Batch, replay: Batch) -> Tensor:
         # Batch-norm sees images and views apart, but new and replayed samples together.
-        passes = (torch.cat(part) for part in zip(*self.pairs(replay, batch), strict=True))
+        passes = (torch.cat(part) for part in zip(*self.images_and_views(replay, batch), strict=True))
         vectors = torch.cat([self.project(self.net.features(x)) for x in passes])
         return supcon(F.normalize(vectors), torch.cat([replay.y, batch.y]).repeat(2), self.config.temperature)
 

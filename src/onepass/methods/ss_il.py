@@ -49,7 +49,7 @@ class SSIL(ER):
     def loss(self, batch: Batch, replay: Batch) -> Tensor:
         distil = self.config.distil if self.past else 0.0
         function = self.beside_teacher if distil else self.net
-        passes = self.passes(function, batch, replay, joint=self.config.forward == "joint")
+        passes = self.forward_batches(function, batch, replay, joint=self.config.forward == "joint")
         terms = [(self.separated(outputs[:, : self.problem.n_classes], y), len(y)) for outputs, y in passes]
         loss = self.combine(terms)
         if distil:

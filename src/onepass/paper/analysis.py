@@ -56,7 +56,7 @@ class Analysis(ERFSL):
     def facts(self) -> dict[str, Any]:
         """The decomposed inner products w_ci z_i of the first task's samples in the memory, averaged over samples and
         over the prototypes of the first task's classes (old) and of all others (new)."""
-        first = self.old if len(self.old) else self.columns
+        first = self.old if len(self.old) else self.seen_classes
         stored = self.memory.read(torch.arange(len(self.memory)))
         rows = torch.isin(stored.y, first)
         with evaluating(self.net):

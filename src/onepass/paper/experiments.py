@@ -18,7 +18,7 @@ from onepass.errors import UsageError
 from onepass.learner.net import NETS
 from onepass.methods.registry import METHODS
 from onepass.paper import printed
-from onepass.paper.scales import Cut
+from onepass.paper.scales import Selection
 
 Printed = tuple[float, float | None]  # a mean and its interval, in per cent
 Measure = Callable[[Result], float | None]
@@ -90,7 +90,7 @@ FINAL: dict[str, Measure] = {"final accuracy": _final}
 PARTS: dict[str, Measure] = {"all classes": _final, "new classes": _new, "old classes": _old}
 
 
-def _table1(cut: Cut) -> Experiment:
+def _table1(cut: Selection) -> Experiment:
     rows = printed()["table1"]["rows"]
     cells = []
     for paper, stream in cut.streams(MEMORIES):
@@ -103,12 +103,12 @@ def _table1(cut: Cut) -> Experiment:
     return Experiment("table1", "Table 1: final accuracy, %", FINAL, cells, cut.about(MEMORIES))
 
 
-def _cell(cut: Cut, method: str, paper: str, stream: str, memory: int, found: Mapping[str, Any]) -> Cell:
+def _cell(cut: Selection, method: str, paper: str, stream: str, memory: int, found: Mapping[str, Any]) -> Cell:
     label = f"{stream}, {cut.size(memory)}"
     return Cell(METHODS[method].title, label, cut.config(method, stream, memory), (stream, paper, label), found)
 
 
-def _table2(cut: Cut) -> Experiment:
+def _table2(cut: Selection) -> Experiment:
     """Two readings of "the setup described in CBA": the rate alone, which the text names, and its batches and order."""
     columns = {"cifar10": (200, 500), "cifar100": (2000, 5000)}
     readings: dict[str, dict[str, Any]] = {
@@ -139,7 +139,7 @@ def _table2(cut: Cut) -> Experiment:
     return Experiment("table2", title, measures, cells, cut.about(columns))
 
 
-def _table3(cut: Cut) -> Experiment:
+def _table3(cut: Selection) -> Experiment:
     stream, columns = cut.streams(["cifar100"])[0][1], printed()["table3"]["columns"]
     cells = [
         Cell(
@@ -154,7 +154,7 @@ def _table3(cut: Cut) -> Experiment:
     return Experiment("table3", "Table 3: ablation, final accuracy, %", PARTS, cells, cut.about(["cifar100"]))
 
 
-def _table4(cut: Cut) -> Experiment:
+def _table4(cut: Selection) -> Experiment:
     """Sizes keep their ratio to d / T, which decides when dimensions are reused; none is larger than d."""
     stream, columns = cut.streams(["cifar100"])[0][1], printed()["table4"]["columns"]
     whole = cut.config("er-fsl", stream, 1000)
@@ -179,7 +179,7 @@ def _table4(cut: Cut) -> Experiment:
     return Experiment("table4", "Table 4: final accuracy by subspace size, %", FINAL, cells, note)
 
 
-def _figure2(cut: Cut) -> Experiment:
+def _figure2(cut: Selection) -> Experiment:
     stream, found = cut.streams(["cifar10"])[0][1], printed()["figure2"]["accuracy"]
     panels = [("b", "finetune", 1.0, 1), ("c", "er", 1.0, 1), ("d", "er", 0.3, 1)]
     panels += [("e", "finetune", step / 10, 0) for step in range(1, 11)]
@@ -202,14 +202,14 @@ def _figure2(cut: Cut) -> Experiment:
     return Experiment("figure2", title, measures, cells, cut.about(["cifar10"]))
 
 
-def _figure4(cut: Cut) -> Experiment:
+def _figure4(cut: Selection) -> Experiment:
     """The dimensions of the paper's size, and of the one that must reuse some."""
     sizes = {tag: cell for cell in _table4(cut).cells for tag in cell.tags[1:]}
     cells = [replace(cell, runs=cell.runs[:1], printed={}) for cell in (sizes["51"], sizes["first reuse"])]
     return Experiment("figure4", "Figure 4: where each task learns and replays", FINAL, cells, _table4(cut).note)
 
 
-def _figure5(cut: Cut) -> Experiment:
+def _figure5(cut: Selection) -> Experiment:
     methods = tuple(name for name in (cut.methods or EFFECTIVE))
     whole = _table1(replace(cut, methods=methods, memory=(1000,)))
     cells = [replace(cell, column=cell.tags[0]) for cell in whole.cells]
@@ -218,7 +218,7 @@ def _figure5(cut: Cut) -> Experiment:
     )
 
 
-def _figure6(cut: Cut) -> Experiment:
+def _figure6(cut: Selection) -> Experiment:
     stream = cut.streams(["cifar100"])[0][1]
     anchor = dict(zip(PARTS, ((value, None) for value in printed()["table3"]["columns"]["1"]), strict=True))
     cells = [
@@ -234,7 +234,7 @@ def _figure6(cut: Cut) -> Experiment:
     return Experiment("figure6", "Figure 6: final accuracy by gamma, %", PARTS, cells, cut.about(["cifar100"]))
 
 
-EXPERIMENTS: dict[str, Callable[[Cut], Experiment]] = {
+EXPERIMENTS: dict[str, Callable[[Selection], Experiment]] = {
     "table1": _table1,
     "table2": _table2,
     "table3": _table3,
@@ -250,7 +250,7 @@ BY_METHOD = ("table1", "table2", "figure5")
 BY_MEMORY = ("table1", "table2")
 
 
-def experiment(name: str, cut: Cut) -> Experiment:
+def experiment(name: str, cut: Selection) -> Experiment:
     """A table or figure of the paper, cut down as asked."""
     for flag, given, cuts in (("methods", cut.methods, BY_METHOD), ("memory", cut.memory, BY_MEMORY)):
         if given and name not in cuts:
@@ -264,7 +264,7 @@ def experiment(name: str, cut: Cut) -> Experiment:
     return replace(whole, cells=[cell for cell in whole.cells if not cut.only or set(cut.only) & set(cell.tags)])
 
 
-def _check_rows(name: str, cut: Cut) -> None:
+def _check_rows(name: str, cut: Selection) -> None:
     """Each method and each memory that is asked for must be there."""
 
     def there(flag: str, one: str | int) -> bool:

@@ -33,7 +33,7 @@ SCALES = {
 
 
 @dataclass(frozen=True)
-class Cut:
+class Selection:
     """The scale, and what of an experiment is wanted; empty means all."""
 
     scale: str = "paper"

@@ -20,11 +20,11 @@ from onepass.report import series_names, significance
 from onepass.report import summary as report
 from onepass.report.plots import BANDED
 from onepass.report.series_names import Group
-from onepass.report.tables import figure
+from onepass.report.tables import format_share
 
 PAPER_NET, PAPER_RUNS = "resnet18", 10
 DIGITS = 6
-WIDE = 160  # letters of a fact that differs between runs
+LONGEST_TEXT = 160  # letters of a fact that differs between runs
 
 
 def render(results: Sequence[Result], baseline: str = "") -> str:
@@ -43,7 +43,7 @@ def document(results: Sequence[Result], baseline: str = "") -> dict[str, Any]:
     """All that the page shows. Accuracies are fractions; a summary carries its text as the tables write it."""
     if not results:
         raise UsageError("no stored runs to show; make some first: onepass compare er er-fsl --runs 3")
-    named = series_names.named(_grouped(report.once(results)))
+    named = series_names.named(_grouped(report.deduplicate(results)))
     series = list(dict.fromkeys(label for label, _, _ in named))
     groups = [{"series": series.index(label), "stream": stream, **_entry(group)} for label, stream, group in named]
     panels = _panels(groups, [group for _, _, group in named], baseline)
@@ -195,7 +195,8 @@ def _protocol(group: Group) -> list[list[str]]:
     for name in every[0]:
         texts = list(dict.fromkeys(series_names.text(facts.get(name)) for facts in every))
         text = ", ".join(texts)
-        rows.append([name.replace("_", " "), text if len(texts) == 1 or len(text) < WIDE else "differs between runs"])
+        short = len(texts) == 1 or len(text) < LONGEST_TEXT
+        rows.append([name.replace("_", " "), text if short else "differs between runs"])
     return rows
 
 
@@ -253,8 +254,8 @@ def _differences(rivals: dict[str, dict[int, float]], base: str) -> dict[str, An
     return own | {
         place: {
             "mean": found.mean,
-            "text": f"{figure(found.mean, found.interval, '+')} ({found.n})",
-            "real": significance.real(found),
+            "text": f"{format_share(found.mean, found.interval, '+')} ({found.n})",
+            "real": significance.significant(found),
         }
         for place, found in significance.against(rivals, base).items()
         if found.mean is not None

@@ -25,7 +25,7 @@ KINDS: dict[str, dict[str, None]] = {  # no dates in them: equal figures are equ
     "pdf": {"CreationDate": None},
 }
 BANDED = 3  # runs from which an interval tells more than the runs themselves
-CROWD = 8  # methods up to which a picture has room for their intervals
+MOST_WITH_INTERVALS = 8  # methods up to which a picture has room for their intervals
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def _draw(results: Sequence[Result], found: list[Curve], words: Words, path: Pat
 
     check_one_protocol(results)
     _kind(path)  # refused before anything is drawn
-    crowded = len(found) > CROWD
+    crowded = len(found) > MOST_WITH_INTERVALS
     outside = crowded or not words.marker  # curves over steps leave no corner free
     size = (8.5 if outside else 7, 5.2 if crowded else 4.2)
     figure = Figure(figsize=size, dpi=150, layout="constrained")
@@ -158,7 +158,7 @@ def _title(results: Sequence[Result], found: list[Curve]) -> str:
     sizes = sorted({len(curve.runs) for curve in found})
     bands = ", 95 % intervals" if sizes[0] >= BANDED else ", each run thin"
     counts = "/".join(map(str, sizes))
-    return f"{caption(results)}; n = {counts}{'' if len(found) > CROWD else bands}"
+    return f"{caption(results)}; n = {counts}{'' if len(found) > MOST_WITH_INTERVALS else bands}"
 
 
 def _kind(path: Path) -> str:

@@ -71,7 +71,7 @@ def _over_common(values: Mapping[int, float], baseline: Mapping[int, float]) -> 
     return paired([values[seed] for seed in seeds], [baseline[seed] for seed in seeds])
 
 
-def real(difference: Difference) -> bool:
+def significant(difference: Difference) -> bool:
     return difference.p is not None and difference.p < LEVEL
 
 
@@ -82,4 +82,4 @@ def best(groups: Mapping[str, Mapping[int, float]]) -> str | None:
     top = max(groups, key=lambda name: mean(list(groups[name].values())))
     others = against(groups, top).values()
     lower = all(other.mean is not None and other.mean < 0 for other in others)  # on common seeds it may be otherwise
-    return top if lower and all(map(real, others)) else None
+    return top if lower and all(map(significant, others)) else None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onepass.bench import metrics
-from onepass.bench.evaluate import LOOK
+from onepass.bench.evaluate import QUICK_IMAGES
 from onepass.bench.metrics import Summary, summarise
 from onepass.config import unknown
 from onepass.errors import UsageError
@@ -55,12 +55,12 @@ def reference(method: str) -> bool:
 def by_method(results: Iterable[Result]) -> dict[str, list[Result]]:
     """The runs of each method, each once."""
     groups: dict[str, list[Result]] = {}
-    for result in once(results):
+    for result in deduplicate(results):
         groups.setdefault(result.config.method, []).append(result)
     return groups
 
 
-def once(results: Iterable[Result]) -> list[Result]:
+def deduplicate(results: Iterable[Result]) -> list[Result]:
     """A run that was made twice, the second time measuring more, counts once."""
     runs: dict[RunConfig, dict[float | None, Result]] = {}
     for result in results:
@@ -187,7 +187,7 @@ def title(method: str) -> str:
 
 
 def cell(value: Summary | None) -> str:
-    return "n/a" if value is None else tables.figure(value.mean, value.interval)
+    return "n/a" if value is None else tables.format_share(value.mean, value.interval)
 
 
 def caption(results: Sequence[Result]) -> str:
@@ -236,7 +236,7 @@ def _notes(results: Sequence[Result]) -> list[str]:
         steps = " or ".join(map(str, every))
         notes.append(
             f"average anytime (Caccia et al. 2022) and worst case (De Lange et al. 2023): measured every {steps} steps "
-            f"on the first {LOOK} test images of each class"
+            f"on the first {QUICK_IMAGES} test images of each class"
         )
     if any(result.prequential for result in results):
         notes.append("prequential: each batch predicted just before it was learned")
@@ -265,8 +265,8 @@ def comparison(results: Sequence[Result], baseline: str) -> Table:
         raise unknown("baseline", baseline, rivals, "methods that can be compared here")
     rows = []
     for method, found in significance.against(rivals, baseline).items():
-        shown = tables.figure(found.mean, found.interval, "+")
-        difference = Cell(shown, significance.real(found), tables.numbers(found))
+        shown = tables.format_share(found.mean, found.interval, "+")
+        difference = Cell(shown, significance.significant(found), tables.numbers(found))
         p = "n/a" if found.p is None else "< 0.001" if found.p < 0.001 else f"{found.p:.3f}"
         rows.append([Cell(title(method)), difference, Cell(p, numbers={"": found.p}), Cell(str(found.n))])
     name = title(baseline)

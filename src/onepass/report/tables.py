@@ -41,7 +41,7 @@ class Table:
     notes: list[str] = field(default_factory=list)
 
 
-def figure(mean: float | None, interval: float | None, sign: str = "") -> str:
+def format_share(mean: float | None, interval: float | None, sign: str = "") -> str:
     """A share and its interval in per cent; `sign` is "+" for differences."""
     half = "n/a" if interval is None else f"{100 * interval:.1f}"
     return "n/a" if mean is None else f"{100 * mean:{sign}.1f} ± {half}"

@@ -75,11 +75,11 @@ class Tuning:
         return {"method": self.base.method, "stream": self.base.stream, **self.facts(), **measured}
 
 
-class Behind(Exception):
+class Pruned(Exception):
     """A trial is below the median of the finished ones."""
 
 
-class Watch:
+class Pruner:
     """Hears a trial's accuracy after each task, and stops it when it falls behind.
 
     Optuna's own median pruner takes a trial's best value so far, which here is nearly always that of its first, easiest
@@ -90,7 +90,7 @@ class Watch:
         self.study, self.trial, self.tuning = study, trial, tuning
         self.curves: list[list[float]] = []  # of each run so far, the accuracy after each task
 
-    def hear(self, curve: Sequence[float]) -> None:
+    def report(self, curve: Sequence[float]) -> None:
         """What is known by now of the last run's curve."""
         run, n_tasks = len(self.curves), self.tuning.base.tasks
         for task in range(len(self.curves[-1]), len(curve)):
@@ -99,7 +99,7 @@ class Watch:
             self.trial.report(value, step)
             last = run == self.tuning.runs and task == n_tasks - 1
             if task > 0 and not last and self._behind(value, step):
-                raise Behind
+                raise Pruned
 
     def _behind(self, value: float, step: int) -> bool:
         from optuna.trial import TrialState
@@ -184,12 +184,12 @@ class Search:
         from optuna.trial import TrialState
 
         trial, settings = self._propose(study, number)
-        watch, state, note = Watch(study, trial, self.tuning), "complete", ""
+        watch, state, note = Pruner(study, trial, self.tuning), "complete", ""
         accuracies: list[float] = []
         try:
             for seed in self.tuning.seeds:
                 accuracies.append(self._measure(number, self.tuning.config(settings, seed), watch))
-        except Behind:
+        except Pruned:
             state, note = "pruned", f"behind after task {len(watch.curves[-1])} of run {len(watch.curves)}"
         except Diverged as error:
             state, note = "diverged", str(error)
@@ -202,7 +202,7 @@ class Search:
         trial.set_user_attr("record", {**record, "accuracies": accuracies, "after_tasks": watch.curves})
         study.tell(trial, accuracy, state=None if state == "complete" else TrialState.PRUNED)
 
-    def _measure(self, number: int, config: RunConfig, watch: Watch) -> float:
+    def _measure(self, number: int, config: RunConfig, watch: Pruner) -> float:
         """One run of a trial: its accuracy on the images held back."""
         import torch
 
@@ -214,13 +214,13 @@ class Search:
 
         def progress(done: int, total: int) -> None:
             self.step(number, before * total + done, self.tuning.runs * total)
-            watch.hear(_curve(place / "evaluations.jsonl", done))
+            watch.report(_curve(place / "evaluations.jsonl", done))
 
         torch.set_num_threads(self.threads)  # a run that was continued may have changed it
         try:
             result = run(config, self.out, progress=progress, **self.options)
-            watch.hear(average_accuracies(result.predicted))
-        except Behind:
+            watch.report(average_accuracies(result.predicted))
+        except Pruned:
             (place / CHECKPOINT).unlink(missing_ok=True)
             raise
         return final_accuracy(result.predicted)
