@@ -71,9 +71,11 @@ def _net(layers: list[nn.Module], width: int, n_classes: int, seed: int) -> Net:
         return Net(nn.Sequential(*layers), width, n_classes)
 
 
-def make(cls: type[L], net: Net, *, views: str = "none", n_tasks: int | None = 3, seed: int = 0, **settings: Any) -> L:
+def make(
+    cls: type[L], net: Net, *, augment: str = "none", n_tasks: int | None = 3, seed: int = 0, **settings: Any
+) -> L:
     """A learner of this class for small images, with these settings."""
-    problem = Problem(net.head.out_features, SHAPE, views, n_tasks)
+    problem = Problem(net.head.out_features, SHAPE, augment, n_tasks)
     return cls(net, problem, cls.Config(**settings), seed=seed)
 
 

@@ -22,7 +22,7 @@ from helpers import copied, labelled, make, no_replay, normed_net, rng, some_bat
 from onepass.bench.result import Result, RunConfig
 from onepass.bench.runner import run
 from onepass.errors import UsageError
-from onepass.learner.augment import VIEWS
+from onepass.learner.augment import AUGMENTATIONS
 from onepass.learner.batch import Task
 from onepass.learner.checks import failures
 from onepass.methods.er_fsl import ERFSL
@@ -251,8 +251,8 @@ def test_a_rival_given_the_last_change_learns_one_view_of_each_image() -> None:
     for name, change in plus.RIVALS.items():
         cls = method_class(plus.learner(change))
         assert issubclass(cls, method_class(name))
-        learner = make(cls, normed_net(8, 4), views="digits", replay=change["replay"])
-        drawn = VIEWS["digits"](torch.cat([batch.x, memory.x]) / 255, copy.deepcopy(learner.rng))
+        learner = make(cls, normed_net(8, 4), augment="digits", replay=change["replay"])
+        drawn = AUGMENTATIONS["digits"](torch.cat([batch.x, memory.x]) / 255, copy.deepcopy(learner.rng))
         (x, y), (x_old, y_old) = learner.views(batch, memory)
         assert torch.equal(torch.cat([x, x_old]), drawn)
         assert (y.tolist(), y_old.tolist()) == ([0, 1, 1], [2, 3])
@@ -279,7 +279,7 @@ def test_a_candidate_without_changes_is_er_fsl_bit_for_bit() -> None:
 def test_what_was_kept_is_er_fsl_plus_bit_for_bit() -> None:
     kept = plus.together(["one joint forward pass", "class-balanced storage", plus.MORE])[plus.ALL]
     cls = method_class(plus.learner(kept))
-    common = {"views": "digits", "memory": 40, "subspace": 4}
+    common = {"augment": "digits", "memory": 40, "subspace": 4}
     tried = make(cls, normed_net(8, 6), **common, **{**plus.settings(kept, "cifar10"), "average": 0.9})
     ours = make(ERFSLPlus, normed_net(8, 6), **common, decay=0.9)
     for learner in (tried, ours):

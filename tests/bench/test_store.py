@@ -112,7 +112,7 @@ def test_the_protocol_of_er_fsl_on_digits_is_the_one_worked_out_by_hand() -> Non
         net="small-cnn",
         features=100,
         parameters=77_712,
-        views="digits",
+        augment="digits",
         scope="seen",
         seed=3,
         measured_on="the test images",

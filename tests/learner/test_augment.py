@@ -13,7 +13,7 @@ from torch import Tensor
 
 from onepass.learner import augment
 from onepass.learner.augment import (
-    VIEWS,
+    AUGMENTATIONS,
     brightness_,
     colour,
     contrast_,
@@ -338,7 +338,7 @@ def test_views_depend_on_their_generator_alone(augment: augment.Augment) -> None
 
 
 def test_views_by_name() -> None:
-    assert list(VIEWS.items()) == [("colour", colour), ("digits", digits), ("none", None)]
+    assert list(AUGMENTATIONS.items()) == [("colour", colour), ("digits", digits), ("none", None)]
 
 
 def test_bytes_and_odd_channels_are_refused() -> None:

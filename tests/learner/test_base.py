@@ -31,7 +31,7 @@ from helpers import (
 )
 from onepass.config import LearnerConfig, ReplayConfig
 from onepass.errors import Diverged, UsageError
-from onepass.learner.augment import VIEWS, decode
+from onepass.learner.augment import AUGMENTATIONS, decode
 from onepass.learner.base import Learner, Problem
 from onepass.learner.batch import Batch, Task
 from onepass.learner.memory import Memory
@@ -233,7 +233,7 @@ def test_a_learner_cannot_lose_classes() -> None:
 @pytest.mark.parametrize("views", ["none", "digits"])
 @pytest.mark.parametrize("cls", [FineTune, ER, ERFSL])
 def test_bytes_and_floats_of_equal_content_give_equal_steps(cls: type[Learner], views: str) -> None:
-    learners = [make(cls, normed_net(12, 4), views=views) for _ in range(2)]
+    learners = [make(cls, normed_net(12, 4), augment=views) for _ in range(2)]
     for seed in range(4):
         batch = some_batch(5, (0, 1, 2, 3), seed)
         for learner, x in zip(learners, (batch.x, decode(batch.x)), strict=True):
@@ -289,7 +289,7 @@ def test_a_batch_is_replayed_only_after_it_was_learned() -> None:
 
 
 def test_the_original_is_stored_and_never_its_view() -> None:
-    learner = make(ER, plain_net(8, 4), views="digits")
+    learner = make(ER, plain_net(8, 4), augment="digits")
     batches = [some_batch(5, (0, 1, 2), seed) for seed in range(4)]
     observe_all(learner, batches)
     stored = learner.memory.read(torch.arange(20))
@@ -300,7 +300,7 @@ def test_the_original_is_stored_and_never_its_view() -> None:
 def test_the_memory_of_a_seed_is_the_same_for_every_method_and_every_replay_size() -> None:
     memories: list[Memory] = []
     for cls, settings in ((ER, {"replay": 3}), (ER, {"replay": 10}), (ERFSL, {})):
-        learner = make(cls, plain_net(12, 4), views="digits", memory=7, **settings)
+        learner = make(cls, plain_net(12, 4), augment="digits", memory=7, **settings)
         learner.begin_task(Task(0, (0, 1, 2, 3)))
         observe_all(learner, [some_batch(5, (0, 1, 2, 3), seed) for seed in range(10)])
         memories.append(learner.memory)
@@ -459,7 +459,7 @@ def test_an_empty_batch_makes_no_pass(joint: bool) -> None:
 
 
 def test_views_are_the_originals_followed_by_one_view_each_with_doubled_labels() -> None:
-    learner = make(ER, pixel_net(4), views="digits")
+    learner = make(ER, pixel_net(4), augment="digits")
     first, second = some_batch(6, (0, 1)), some_batch(3, (2, 3), seed=1)
     twin = torch.Generator()
     twin.set_state(learner.rng.get_state())
@@ -469,7 +469,7 @@ def test_views_are_the_originals_followed_by_one_view_each_with_doubled_labels()
     assert torch.equal(z[:3], second.x / 255)
     assert y.tolist() == first.y.tolist() * 2
     assert w.tolist() == second.y.tolist() * 2
-    augment = VIEWS["digits"]
+    augment = AUGMENTATIONS["digits"]
     assert augment is not None
     drawn = augment(torch.cat([first.x, second.x]) / 255, twin)
     assert torch.equal(torch.cat([x[6:], z[3:]]), drawn)
@@ -477,7 +477,7 @@ def test_views_are_the_originals_followed_by_one_view_each_with_doubled_labels()
 
 
 def test_every_replay_draws_new_views() -> None:
-    learner = make(ER, pixel_net(4), views="digits")
+    learner = make(ER, pixel_net(4), augment="digits")
     batch = some_batch(6, (0, 1))
     [(x, _)], [(again, _)] = learner.views(batch), learner.views(batch)
     assert torch.equal(x[:6], again[:6])
@@ -496,12 +496,12 @@ def test_without_views_a_batch_is_its_images_once() -> None:
 
 def test_views_double_what_a_step_learns_from() -> None:
     """The loss is the mean over originals and views: eq. 1 on twice as many rows."""
-    learner = make(FineTune, plain_net(8, 4), views="digits")
+    learner = make(FineTune, plain_net(8, 4), augment="digits")
     learner.begin_task(Task(0, (0, 1, 2, 3)))
     batch, state = some_batch(6, (0, 1, 2, 3)), learner.rng.get_state()
     loss = learner.loss(batch, no_replay(learner))
     learner.rng.set_state(state)
-    augment = VIEWS["digits"]
+    augment = AUGMENTATIONS["digits"]
     assert augment is not None
     x = batch.x / 255
     halves = [F.cross_entropy(learner.net(part), batch.y) for part in (x, augment(x, learner.rng))]
@@ -524,12 +524,12 @@ def test_a_method_without_a_memory_stores_nothing() -> None:
 
 
 def test_state_goes_to_a_learner_of_fewer_classes_and_it_goes_on_alike() -> None:
-    learner = make(ER, normed_net(8, 3), views="digits", memory=9)
+    learner = make(ER, normed_net(8, 3), augment="digits", memory=9)
     learner.begin_task(Task(0, (0, 2)))
     learner.observe(some_batch(5, (0, 2)))
     learner.grow(5)
     learner.begin_task(Task(1, (4,)))
-    fresh = make(ER, normed_net(8, 3, seed=7), views="digits", memory=9, seed=7)
+    fresh = make(ER, normed_net(8, 3, seed=7), augment="digits", memory=9, seed=7)
     fresh.load_state_dict(learner.state_dict())
     assert (fresh.seen, fresh.task, fresh.steps, fresh.problem.n_classes) == ({0, 2, 4}, Task(1, (4,)), 1, 5)
     for one in (learner, fresh):
@@ -547,7 +547,7 @@ def test_state_goes_to_a_learner_of_fewer_classes_and_it_goes_on_alike() -> None
         ({"shape": 8}, "shape=8: needed are"),
         ({"shape": (1, 8, 0)}, "needed are"),
         ({"shape": (8, 8)}, r"shape=\(8, 8\): needed are \(channels, height, width\)"),
-        ({"views": "color"}, "unknown views 'color'; did you mean 'colour'"),
+        ({"augment": "color"}, "unknown augmentation 'color'; did you mean 'colour'"),
     ],
 )
 def test_a_problem_that_cannot_be_is_refused(changes: dict[str, Any], complaint: str) -> None:

@@ -18,7 +18,7 @@ from onepass.learner.batch import Batch, Task
 from onepass.learner.checkpoint import fingerprint, flatten, load_tree, save_tree
 from onepass.methods.er import ERConfig
 
-PROBLEM = Problem(n_classes=4, shape=(1, 8, 8), views="digits", n_tasks=2)
+PROBLEM = Problem(n_classes=4, shape=(1, 8, 8), augment="digits", n_tasks=2)
 
 
 def trained(method: str = "er-fsl", seed: int = 0) -> Learner:

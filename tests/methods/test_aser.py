@@ -488,7 +488,7 @@ def test_features_are_those_of_the_network_in_evaluation_mode() -> None:
 def test_looking_leaves_no_trace_and_sees_each_image_once() -> None:
     """Weights, gradients, running statistics and mode are the same bits as before."""
     stored, batch = some_batch(12, SEEN, seed=5), some_batch(4, SEEN)
-    learner = full(stored, net=normed_net(8, 4), per_class=2, replay=4, views="digits")
+    learner = full(stored, net=normed_net(8, 4), per_class=2, replay=4, augment="digits")
     learner.step(learner.loss(batch, learner.memory.sample(4, learner.rng)))
     weights = copied(learner.net)
     slopes = [p.grad.clone() for p in learner.net.parameters() if p.grad is not None]
@@ -535,7 +535,7 @@ def test_new_and_replayed_images_share_one_pass_unless_told_otherwise() -> None:
 
 
 def test_while_the_memory_holds_the_whole_past_aser_is_er() -> None:
-    settings = {"memory": 40, "replay": 5, "views": "digits", "lr": 0.2}
+    settings = {"memory": 40, "replay": 5, "augment": "digits", "lr": 0.2}
     ours, theirs = make(ASER, normed_net(8, 4), **settings), make(ER, normed_net(8, 4), forward="joint", **settings)
     for i in range(10):
         batch = some_batch(4, SEEN, seed=i)
@@ -550,7 +550,7 @@ def test_while_the_memory_holds_the_whole_past_aser_is_er() -> None:
 
 
 def test_a_class_that_the_memory_has_lost_and_one_that_comes_again_are_learned() -> None:
-    learner = make(ASER, normed_net(8, 6), memory=3, replay=2, per_class=1, views="digits")
+    learner = make(ASER, normed_net(8, 6), memory=3, replay=2, per_class=1, augment="digits")
     assert_learns_what_memory_lost(learner)
 
 

@@ -136,7 +136,7 @@ def test_every_term_has_its_own_pass_and_a_term_without_weight_has_none(
 @pytest.mark.parametrize("draws", ["two", "one"])
 def test_a_step_with_views_and_batch_norm_is_the_sum_of_its_passes(draws: str) -> None:
     """New, A and B are normalised apart; each stored answer belongs to an image and to its view."""
-    learner = in_second_task(normed_net(D, C), views="digits", replay=4, draws=draws, alpha=0.7, beta=0.4)
+    learner = in_second_task(normed_net(D, C), augment="digits", replay=4, draws=draws, alpha=0.7, beta=0.4)
     apart = 0
     for seed in range(5):
         batch, twin = some_batch(5, NEW, seed), copy.deepcopy(learner.net)
@@ -185,7 +185,7 @@ def test_without_both_terms_it_is_fine_tuning_step_by_step() -> None:
 
 @pytest.mark.parametrize("views", ["none", "digits"])
 def test_with_one_draw_and_labels_alone_it_is_er_with_the_sum(views: str) -> None:
-    settings = {"lr": 0.2, "replay": 4, "memory": 12, "views": views}
+    settings = {"lr": 0.2, "replay": 4, "memory": 12, "augment": views}
     ours = derpp(normed_net(D, C), alpha=0.0, beta=1.0, draws="one", **settings)
     theirs = make(ER, normed_net(D, C), combine="sum", forward="separate", **settings)
     for learner in (ours, theirs):
@@ -202,7 +202,7 @@ def test_with_one_draw_and_labels_alone_it_is_er_with_the_sum(views: str) -> Non
 
 def test_every_slot_holds_the_training_logits_of_exactly_its_image() -> None:
     """Those of the original rows, before the step, normalised by the batch and its views."""
-    learner = derpp(normed_net(D, C), views="digits", memory=7, replay=3, lr=0.5)
+    learner = derpp(normed_net(D, C), augment="digits", memory=7, replay=3, lr=0.5)
     learner.begin_task(Task(0, SEEN))
     recorded: dict[bytes, tuple[int, Tensor]] = {}
     wrong: dict[str, dict[bytes, Tensor]] = {"views": {}, "eval": {}, "after": {}}
@@ -237,7 +237,7 @@ def test_stored_logits_are_as_wide_as_the_head_and_keep_no_graph() -> None:
 
 
 def test_a_batch_is_stored_with_its_raw_images_and_the_caller_sees_nothing_of_it() -> None:
-    learner = in_second_task(views="digits")
+    learner = in_second_task(augment="digits")
     batch = some_batch(5, NEW)
     learner.observe(batch)
     assert torch.equal(learner.memory.field("x")[12:17], batch.x)
@@ -282,7 +282,7 @@ def test_ten_steps_are_those_of_the_algorithm_written_by_hand() -> None:
 
 
 def test_a_batch_with_an_old_class_and_a_memory_without_one_are_learned() -> None:
-    learner = in_second_task(normed_net(D, C), views="digits")
+    learner = in_second_task(normed_net(D, C), augment="digits")
     assert_learns_from_odd_samples(learner, OLD, NEW)
 
 
@@ -310,7 +310,7 @@ def test_columns_that_did_not_exist_then_count_as_no_error(draws: str) -> None:
 
 
 def test_learning_goes_on_with_classes_that_a_grown_learner_has_room_for() -> None:
-    learner = in_second_task(normed_net(D, C), views="digits", replay=6)
+    learner = in_second_task(normed_net(D, C), augment="digits", replay=6)
     learner.grow(C + 3)
     learner.begin_task(Task(2, (8, 7)))
     for seed in range(5):

@@ -31,9 +31,9 @@ from onepass.methods.finetune import FineTune
 CLASSES = (0, 1, 2, 3)
 
 
-def er(net: str = "plain", views: str = "none", **settings: object) -> Learner:
+def er(net: str = "plain", augment: str = "none", **settings: object) -> Learner:
     made = plain_net(8, 4) if net == "plain" else normed_net(8, 4)
-    learner = make(ER, made, views=views, **settings)
+    learner = make(ER, made, augment=augment, **settings)
     learner.begin_task(Task(0, CLASSES))
     return learner
 
@@ -72,7 +72,7 @@ def test_the_mean_is_one_cross_entropy_over_the_union_whatever_the_sizes(forward
 
 
 def test_the_mean_over_views_weighs_new_and_replayed_by_their_samples() -> None:
-    learner = er(views="digits", combine="mean")
+    learner = er(augment="digits", combine="mean")
     batch, replay = some_batch(6, CLASSES), some_batch(2, CLASSES, seed=1)
     state = learner.rng.get_state()
     loss = learner.loss(batch, replay)

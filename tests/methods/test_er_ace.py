@@ -92,7 +92,7 @@ def test_the_classes_of_a_batch_do_not_depend_on_the_order_of_its_rows() -> None
 
 
 def test_views_are_learned_with_their_originals_in_both_terms() -> None:
-    learner = in_second_task(views="digits")
+    learner = in_second_task(augment="digits")
     batch, replay, state = labelled([7, 0, 7], seed=50), labelled([6, 4], seed=51), learner.rng.get_state()
     loss = learner.loss(batch, replay)
     learner.rng.set_state(state)
@@ -152,7 +152,7 @@ def test_with_all_in_scope_classes_to_come_are_pushed_down_by_replay_alone() -> 
 
 def test_a_batch_of_one_class_and_an_empty_memory_change_no_weight() -> None:
     """[c] The batch is stored and counted all the same."""
-    learner = ace(views="digits")
+    learner = ace(augment="digits")
     learner.begin_task(TASKS[0])
     before = copied(learner.net)
     assert learner.observe(labelled([3, 3, 3, 3])).item() == 0
@@ -181,7 +181,7 @@ def test_a_batch_of_one_class_leaves_the_step_to_the_replay(combine: str, share:
 @pytest.mark.parametrize("combine", ["mean", "sum"])
 def test_batches_of_every_seen_class_are_learned_as_by_er(combine: str) -> None:
     """[b]"""
-    ours, theirs = (make(cls, normed_net(10, N), views="digits", combine=combine, replay=4) for cls in (ERACE, ER))
+    ours, theirs = (make(cls, normed_net(10, N), augment="digits", combine=combine, replay=4) for cls in (ERACE, ER))
     for learner in (ours, theirs):
         learner.begin_task(TASKS[0])
     for seed in range(4):
@@ -200,7 +200,7 @@ def test_a_batch_without_one_of_the_seen_classes_is_not() -> None:
 
 
 def test_boundaries_play_no_part() -> None:
-    told, untold = (ace(normed_net(10, N), scope="all", views="digits", replay=4) for _ in range(2))
+    told, untold = (ace(normed_net(10, N), scope="all", augment="digits", replay=4) for _ in range(2))
     learn(told, TASKS)
     for task in TASKS:
         observe_all(untold, task_batches(task))

@@ -207,7 +207,7 @@ def test_classes_out_of_scope_neither_enter_the_adaptor_nor_leave_it() -> None:
 
 
 def test_views_are_learned_with_their_originals_in_both_terms() -> None:
-    learner = in_second_task(views="digits")
+    learner = in_second_task(augment="digits")
     batch, replay, state = labelled([0, 4, 4]), labelled([1, 5]), learner.rng.get_state()
     loss = learner.loss(batch, replay)
     learner.rng.set_state(state)
@@ -416,8 +416,8 @@ def silence(learner: ERCBA) -> None:
 
 
 def test_the_first_task_with_an_adaptor_that_says_nothing_is_er_with_the_same_draws() -> None:
-    ours = cba(normed_net(D, N), views="digits", replay=4)
-    theirs = make(ER, normed_net(D, N), views="digits", replay=4)
+    ours = cba(normed_net(D, N), augment="digits", replay=4)
+    theirs = make(ER, normed_net(D, N), augment="digits", replay=4)
     silence(ours)
     theirs.rng.set_state(ours.rng.get_state())
     for learner in (ours, theirs):

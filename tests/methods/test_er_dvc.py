@@ -44,7 +44,7 @@ from method_helpers import (
     slots,
     united,
 )
-from onepass.learner.augment import VIEWS
+from onepass.learner.augment import AUGMENTATIONS
 from onepass.learner.batch import Batch, Task
 from onepass.learner.net import Net
 from onepass.methods import er_dvc as module
@@ -58,7 +58,7 @@ class Watched(WatchedChoice, ERDVC):
 
 def dvc(net: Net | None = None, stored: int = 20, classes: Sequence[int] = SEEN, **settings: Any) -> Watched:
     """A learner that has met some classes, with some samples of them stored."""
-    settings = {"lr": 0.5, "memory": 40, "views": "digits", **settings}
+    settings = {"lr": 0.5, "memory": 40, "augment": "digits", **settings}
     learner = make(Watched, plain_net(8, 6) if net is None else net, **settings)
     learner.begin_task(Task(0, tuple(classes)))
     if stored:
@@ -190,7 +190,7 @@ def test_equal_one_hot_predictions_have_no_marginal_entropy() -> None:
 
 def test_one_hot_predictions_of_two_classes_have_the_entropy_of_their_shares() -> None:
     """Samples are sure, their average is not: the marginal's entropy is meant and not the samples'."""
-    learner = dvc(plain_net(2, 4), stored=0, views="none", dl_weight=0.0)
+    learner = dvc(plain_net(2, 4), stored=0, augment="none", dl_weight=0.0)
     body = learner.net.body[1]
     with torch.no_grad():  # feature 0 is on for white images, feature 1 for black ones
         body.weight[0], body.bias[0], body.weight[1], body.bias[1] = 1.0, 0.0, -1.0, 16.0
@@ -219,7 +219,7 @@ def test_the_distance_is_a_mean_over_rows_and_classes_and_vanishes_only_in_agree
 
 
 def test_without_views_the_image_is_its_own_second_view() -> None:
-    learner = dvc(views="none")
+    learner = dvc(augment="none")
     batch = some_batch(5, SEEN)
     x = batch.x / 255
     ce, entropy, distance = parts(learner.net, learner.qnet, (x, x), batch.y, SEEN)
@@ -420,8 +420,8 @@ def test_a_step_learns_new_and_chosen_by_the_same_loss(combine: str) -> None:
 @pytest.mark.parametrize("combine", ["sum", "mean"])
 def test_without_its_own_terms_and_with_a_random_replay_it_is_er(combine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """[c] Views need no draw here: ER draws those of new and replayed images together."""
-    monkeypatch.setitem(VIEWS, "digits", lambda images, rng: images.flip(3))
-    settings = {"lr": 0.5, "memory": 40, "replay": 5, "combine": combine, "views": "digits"}
+    monkeypatch.setitem(AUGMENTATIONS, "digits", lambda images, rng: images.flip(3))
+    settings = {"lr": 0.5, "memory": 40, "replay": 5, "combine": combine, "augment": "digits"}
 
     def learned(**own: Any) -> tuple[ERDVC, ER]:
         ours = make(ERDVC, normed_net(8, 6), candidates=5, **own, **settings)
@@ -486,7 +486,7 @@ def test_the_published_values_are_the_defaults() -> None:
 
 
 def test_a_class_that_the_memory_has_lost_and_one_that_comes_again_are_learned() -> None:
-    learner = make(ERDVC, normed_net(8, 6), memory=3, replay=2, candidates=3, views="digits")
+    learner = make(ERDVC, normed_net(8, 6), memory=3, replay=2, candidates=3, augment="digits")
     assert_learns_what_memory_lost(learner)
     assert isinstance(learner, ERDVC)
     assert all(p.isfinite().all() for p in all_parameters(learner).values())
@@ -515,7 +515,7 @@ def test_growing_keeps_what_the_joint_classifier_knows_of_the_old_classes() -> N
 
 
 def test_growing_in_mid_stream_goes_on_learning() -> None:
-    learner = make(ERDVC, plain_net(8, 4), replay=3, candidates=10, views="digits")
+    learner = make(ERDVC, plain_net(8, 4), replay=3, candidates=10, augment="digits")
     observe_all(learner, [some_batch(4, SEEN, seed=i) for i in range(5)])
     learner.grow(6)
     before = cloned(all_parameters(learner))

@@ -339,7 +339,7 @@ def test_replay_in_a_third_task_is_in_all_three_subspaces_and_learning_in_the_th
 
 
 def test_views_are_learned_with_their_originals_in_both_terms() -> None:
-    learner = in_second_task(views="digits")
+    learner = in_second_task(augment="digits")
     batch, replay, state = some_batch(7, (0, 4), seed=50), some_batch(5, (5, 1), seed=51), learner.rng.get_state()
     loss = learner.loss(batch, replay)
     learner.rng.set_state(state)
@@ -373,7 +373,7 @@ def test_new_and_replayed_images_are_normalised_apart_or_together(forward: str) 
 
 def test_columns_outside_the_used_ones_keep_their_bits_over_a_whole_training() -> None:
     """[2] In the head, and in the hidden layer whose rows lead there; the others all move."""
-    learner = fsl(views="digits")
+    learner = fsl(augment="digits")
     start = copied(learner.net)
     for task, used in ((TASKS[0], 4), (TASKS[1], 8)):
         learn(learner, [task], n=6)
@@ -465,7 +465,7 @@ def test_an_empty_memory_leaves_the_new_term_with_its_weight() -> None:
 
 @pytest.mark.parametrize("settings", [{"new_weight": 0.0}, {"gamma": 1.0}])
 def test_with_nothing_to_learn_from_a_step_does_nothing_but_store(settings: dict[str, float]) -> None:
-    learner = fsl(normed_net(D, 6), views="digits", **settings)
+    learner = fsl(normed_net(D, 6), augment="digits", **settings)
     learner.begin_task(TASKS[0])
     before = copied(learner.net)
     assert learner.observe(some_batch(9, (5, 1))).item() == 0
@@ -488,12 +488,12 @@ def test_weights_of_their_own_replace_both_that_gamma_gives() -> None:
 def er_without_bias(lr: float) -> ER:
     net = normed_net(D, 6)
     net.head.register_parameter("bias", None)
-    return make(ER, net, views="digits", lr=lr, replay=5, memory=30)
+    return make(ER, net, augment="digits", lr=lr, replay=5, memory=30)
 
 
 def test_one_task_in_the_whole_space_at_gamma_one_half_is_er() -> None:
     """[1] With a full replay a step is one of ER; with an empty memory it is one of half its rate."""
-    ours = fsl(normed_net(D, 6), views="digits", n_tasks=1, gamma=0.5, lr=0.2, replay=5, memory=30)
+    ours = fsl(normed_net(D, 6), augment="digits", n_tasks=1, gamma=0.5, lr=0.2, replay=5, memory=30)
     assert ours.subspace == D
     slow, theirs = er_without_bias(0.1), er_without_bias(0.2)
     task = Task(0, tuple(range(6)))

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from helpers import copied, labelled, make, normed_net, some_batch, some_images
-from onepass.learner.augment import VIEWS
+from onepass.learner.augment import AUGMENTATIONS
 from onepass.learner.batch import Task
 from onepass.methods.er_fsl import ERFSL
 from onepass.methods.er_fsl_plus import ERFSLPlus
@@ -42,8 +42,8 @@ def test_its_loss_is_er_fsls_over_one_joint_pass() -> None:
 def test_it_learns_a_view_of_each_image_or_the_image_too() -> None:
     batch, more = labelled([0, 1, 1]), labelled([2, 3], seed=1)
     for images in ("view", "both"):
-        learner = make(ERFSLPlus, normed_net(8, 4), views="digits", subspace=3, images=images)
-        drawn = VIEWS["digits"](torch.cat([batch.x, more.x]) / 255, copy.deepcopy(learner.rng))  # in one go
+        learner = make(ERFSLPlus, normed_net(8, 4), augment="digits", subspace=3, images=images)
+        drawn = AUGMENTATIONS["digits"](torch.cat([batch.x, more.x]) / 255, copy.deepcopy(learner.rng))  # in one go
         (x, y), (x_more, y_more) = learner.views(batch, more)
         if images == "view":
             assert torch.equal(torch.cat([x, x_more]), drawn)
@@ -57,7 +57,7 @@ def test_it_learns_a_view_of_each_image_or_the_image_too() -> None:
 def test_it_replays_thirty_images_in_the_work_of_ten_and_their_views() -> None:
     passed: dict[type[ERFSL], list[int]] = {ERFSL: [], ERFSLPlus: []}
     for cls, sizes in passed.items():
-        learner = make(cls, normed_net(8, 4), views="digits", memory=40, subspace=3)
+        learner = make(cls, normed_net(8, 4), augment="digits", memory=40, subspace=3)
         learner.net.body.register_forward_hook(lambda _, images, __, sizes=sizes: sizes.append(len(images[0])))
         learner.begin_task(Task(0, (0, 1)))
         for step in range(4):

@@ -134,7 +134,7 @@ def test_the_share_depends_on_the_tasks_begun_and_not_on_their_numbers() -> None
 
 
 def test_views_are_learned_with_their_originals_in_both_terms() -> None:
-    learner = in_third_task(views="digits")
+    learner = in_third_task(augment="digits")
     batch, replay, state = labelled([7, 2, 7], seed=50), labelled([6, 9], seed=51), learner.rng.get_state()
     loss = learner.loss(batch, replay)
     learner.rng.set_state(state)
@@ -177,8 +177,8 @@ def test_with_both_parts_counted_in_full_it_is_er(combine: str, forward: str, sc
 
 def test_two_tasks_at_rho_one_are_learned_as_by_er() -> None:
     """[a] Views, batch-norm, draws and all."""
-    made = [make(cls, normed_net(10, N), views="digits", replay=4, memory=12) for cls in (ER,)]
-    made.append(make(ERLODE, normed_net(10, N), views="digits", replay=4, memory=12, rho=1.0))
+    made = [make(cls, normed_net(10, N), augment="digits", replay=4, memory=12) for cls in (ER,)]
+    made.append(make(ERLODE, normed_net(10, N), augment="digits", replay=4, memory=12, rho=1.0))
     for learner in made:
         learn(learner, TASKS[:2], batches=batches_of)
     assert_close(copied(made[0].net), copied(made[1].net), rtol=1e-3, atol=1e-5)
@@ -186,9 +186,9 @@ def test_two_tasks_at_rho_one_are_learned_as_by_er() -> None:
 
 def test_the_first_task_is_er_bit_by_bit_whatever_rho() -> None:
     """[c]"""
-    er = learn(make(ER, normed_net(10, N), views="digits", replay=4), TASKS[:1], batches=batches_of)
+    er = learn(make(ER, normed_net(10, N), augment="digits", replay=4), TASKS[:1], batches=batches_of)
     for rho in (0.0, 0.1, 5.0):
-        learner = learn(lode(normed_net(10, N), views="digits", replay=4, rho=rho), TASKS[:1], batches=batches_of)
+        learner = learn(lode(normed_net(10, N), augment="digits", replay=4, rho=rho), TASKS[:1], batches=batches_of)
         assert_same_bits(copied(learner.net), copied(er.net))
 
 

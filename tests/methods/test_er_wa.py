@@ -186,7 +186,7 @@ def test_which_new_class_and_which_old_class_wins_stays_as_it_was() -> None:
 
 
 def test_training_is_er_bit_by_bit_until_a_second_task_ends() -> None:
-    ours, theirs = (wa(normed_net(D, N), cls, views="digits", replay=4) for cls in (ERWA, ER))
+    ours, theirs = (wa(normed_net(D, N), cls, augment="digits", replay=4) for cls in (ERWA, ER))
     for task, last in ((TASKS[0], False), (TASKS[1], True)):
         for learner in (ours, theirs):
             learn(learner, [task], end=False)
@@ -197,7 +197,7 @@ def test_training_is_er_bit_by_bit_until_a_second_task_ends() -> None:
 
 
 def test_training_goes_on_from_the_scaled_rows_as_er_would() -> None:
-    ours, theirs = (learn(wa(normed_net(D, N), cls, views="digits", replay=4), TASKS[:2]) for cls in (ERWA, ER))
+    ours, theirs = (learn(wa(normed_net(D, N), cls, augment="digits", replay=4), TASKS[:2]) for cls in (ERWA, ER))
     weight = ours.net.head.weight
     assert weight.is_leaf
     assert weight.requires_grad

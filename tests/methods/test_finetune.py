@@ -67,8 +67,8 @@ def test_fine_tuning_is_er_as_long_as_nothing_is_replayed(views: str, settings: 
         def retrieve(self, batch):  # type: ignore[no-untyped-def]
             return no_replay(self)
 
-    ours = make(FineTune, normed_net(8, 4), views=views, seed=3)
-    theirs = make(WithoutReplay, normed_net(8, 4), views=views, seed=3, **settings)
+    ours = make(FineTune, normed_net(8, 4), augment=views, seed=3)
+    theirs = make(WithoutReplay, normed_net(8, 4), augment=views, seed=3, **settings)
     for learner in (ours, theirs):
         learner.begin_task(Task(0, (0, 1, 2, 3)))
         observe_all(learner, [some_batch(5, (0, 1, 2, 3), seed) for seed in range(5)])
@@ -77,7 +77,7 @@ def test_fine_tuning_is_er_as_long_as_nothing_is_replayed(views: str, settings: 
 
 @pytest.mark.parametrize("views", ["none", "digits"])
 def test_the_first_step_of_er_is_one_of_fine_tuning(views: str) -> None:
-    ours, theirs = (make(cls, normed_net(8, 4), views=views, seed=3) for cls in (FineTune, ER))
+    ours, theirs = (make(cls, normed_net(8, 4), augment=views, seed=3) for cls in (FineTune, ER))
     for learner in (ours, theirs):
         learner.begin_task(Task(0, (0, 1, 2, 3)))
         learner.observe(some_batch(5, (0, 1, 2, 3)))

@@ -206,7 +206,7 @@ def test_edited_pixels_stay_in_their_range() -> None:
 
 def test_editing_leaves_no_trace_in_the_learner() -> None:
     """Weights, gradients, running statistics, mode, draws and memory are the same bits as before."""
-    learner = gmed(normed_net(8, 6), views="digits")
+    learner = gmed(normed_net(8, 6), augment="digits")
     hold_gradient(learner, grey_batch(4, (0, 3)))
     weights, slopes = copied(learner.net), [p.grad.clone() for p in learner.net.parameters() if p.grad is not None]
     drawn, stored, edits = (
@@ -251,7 +251,7 @@ def test_a_step_edits_by_the_whole_new_gradient_and_then_learns_new_and_edited(c
 
 
 def test_images_are_edited_raw_and_replayed_with_views_of_the_edited() -> None:
-    learner, twin = (gmed(views="digits", stride=5.0, stored=6) for _ in range(2))
+    learner, twin = (gmed(augment="digits", stride=5.0, stored=6) for _ in range(2))
     batch, net = grey_batch(4, (0, 3)), copy.deepcopy(learner.net)
     loss = learner.observe(batch)
     pool = twin.retrieve(batch)
@@ -414,7 +414,7 @@ def test_the_recommended_values_are_the_defaults() -> None:
 
 
 def test_a_class_that_the_memory_has_lost_and_one_that_comes_again_are_learned() -> None:
-    learner = make(GMED, normed_net(8, 6), memory=3, replay=2, views="digits", decay=0.9)
+    learner = make(GMED, normed_net(8, 6), memory=3, replay=2, augment="digits", decay=0.9)
     assert_learns_what_memory_lost(learner)
     assert learner.memory.field("x").isfinite().all()
 

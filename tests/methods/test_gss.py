@@ -123,7 +123,7 @@ def test_a_score_is_the_cosine_with_the_gradient_of_the_whole_memory_if_one_subs
 ) -> None:
     """Found with the weights after the step, in evaluation mode, of raw images, over the classes in scope."""
     net = plain_net(8, 6) if kind == "plain" else normed_net(8, 6)
-    learner = gss(net, memory=20, lr=0.5, subset=10, scope=scope, views="digits")
+    learner = gss(net, memory=20, lr=0.5, subset=10, scope=scope, augment="digits")
     first, second = some_batch(5, SEEN), some_batch(4, SEEN, seed=1)
     learner.observe(first)
     old = copy.deepcopy(learner)
@@ -434,7 +434,7 @@ def test_the_published_values_are_the_defaults() -> None:
 
 def test_a_class_that_the_memory_has_lost_and_one_that_comes_again_are_learned() -> None:
     """A full memory may keep its samples for ever, so here classes are missing because none was let in."""
-    learner = make(GSS, normed_net(8, 6), memory=3, replay=2, views="digits")
+    learner = make(GSS, normed_net(8, 6), memory=3, replay=2, augment="digits")
     assert_learns_what_memory_lost(learner)
     assert learner.memory.field("score").isfinite().all()
     assert learner.memory.field("score").abs().max() <= 1.001

@@ -154,7 +154,7 @@ def test_candidates_are_normalised_by_their_own_batch_as_in_training() -> None:
 
 def test_looking_ahead_leaves_no_trace() -> None:
     """Weights, gradients, running statistics, mode, draws and memory are the same bits as before."""
-    learner = mir(normed_net(8, 6), views="digits", replay=5)
+    learner = mir(normed_net(8, 6), augment="digits", replay=5)
     hold_gradient(learner, some_batch(4, (0, 3)))
     weights, slopes = copied(learner.net), [p.grad.clone() for p in learner.net.parameters() if p.grad is not None]
     drawn, stored = learner.rng.get_state(), learner.memory.field("x").clone()
@@ -234,9 +234,9 @@ def test_a_step_looks_ahead_by_the_whole_new_gradient_and_then_learns_new_and_ch
 
 def test_candidates_are_scored_raw_and_replayed_with_views() -> None:
     """The look-ahead goes by the gradient learned from, which is that of images and views."""
-    learner = mir(views="digits", candidates=20, replay=5)
+    learner = mir(augment="digits", candidates=20, replay=5)
     batch, net = some_batch(4, (0, 3)), copy.deepcopy(learner.net)
-    twin = mir(views="digits", candidates=20, replay=5)
+    twin = mir(augment="digits", candidates=20, replay=5)
     learner.observe(batch)
     pool = twin.retrieve(batch)
     [(x, y)] = twin.views(batch)
@@ -281,7 +281,7 @@ def test_an_empty_memory_leaves_the_plain_step_of_the_new_batch(combine: str) ->
 
 
 def test_a_class_that_the_memory_has_lost_and_one_that_comes_again_are_learned() -> None:
-    learner = make(MIR, normed_net(8, 6), memory=3, replay=2, candidates=3, views="digits")
+    learner = make(MIR, normed_net(8, 6), memory=3, replay=2, candidates=3, augment="digits")
     assert_learns_what_memory_lost(learner)
 
 

@@ -108,7 +108,7 @@ def test_the_loss_gives_the_corrected_head_no_gradient() -> None:
 @pytest.mark.parametrize("forward", ["separate", "joint"])
 def test_the_network_is_that_of_er_bit_for_bit(forward: str, combine: str) -> None:
     """[a, c] Weights and running statistics: the correction moves neither. ER gets the same draws in each step."""
-    settings = {"views": "digits", "replay": 4, "forward": forward, "combine": combine, "memory": 12, "lr": 0.2}
+    settings = {"augment": "digits", "replay": 4, "forward": forward, "combine": combine, "memory": 12, "lr": 0.2}
     learner = obc(normed_net(D, C), correct=3, **settings)
     er = er_beside(learner, normed_net(D, C), **settings)
     for task in (Task(0, OLD), Task(1, NEW)):
@@ -128,7 +128,7 @@ def test_the_network_is_that_of_er_bit_for_bit(forward: str, combine: str) -> No
 
 def test_the_first_step_has_nothing_to_correct_by() -> None:
     """[a]"""
-    learner = obc(normed_net(D, C), views="digits")
+    learner = obc(normed_net(D, C), augment="digits")
     learner.begin_task(Task(0, OLD))
     start = copied(learner.net), copied(learner.corrected)
     assert learner.observe(some_batch(5, OLD)).isfinite()
@@ -174,7 +174,7 @@ def test_smoothing_over_classes_in_scope_does_not_explode() -> None:
 
 @pytest.mark.parametrize("views", ["none", "digits"])
 def test_the_memory_is_drawn_from_afresh_and_before_the_batch_is_stored(views: str) -> None:
-    learner = in_second_task(normed_net(D, C), views=views, replay=4, correct=3, smoothing=0.3, lr=0.2)
+    learner = in_second_task(normed_net(D, C), augment=views, replay=4, correct=3, smoothing=0.3, lr=0.2)
     times, elsewhere, changed = (1 if views == "none" else 2), 0, 0
     for seed in range(6):
         stored = everything(learner)
@@ -252,7 +252,7 @@ def test_a_refused_step_corrects_nothing() -> None:
 
 def test_a_refused_correction_takes_the_step_before_it_back() -> None:
     """The message promises that the learner from before the step is kept: all of it."""
-    learner = in_second_task(normed_net(D, C), views="digits")
+    learner = in_second_task(normed_net(D, C), augment="digits")
     for group in learner.corrector.param_groups:
         group["lr"] = 1e39
     before = copied(learner.net), copied(learner.corrected), learner.memory.seen, learner.steps
@@ -290,7 +290,7 @@ def test_the_corrected_head_predicts_among_the_classes_seen() -> None:
 
 
 def test_a_batch_with_an_old_class_and_a_memory_without_one_are_learned() -> None:
-    learner = in_second_task(normed_net(D, C), views="digits")
+    learner = in_second_task(normed_net(D, C), augment="digits")
     assert_learns_from_odd_samples(learner, OLD, NEW)
     assert_finite(learner.corrected)
 

@@ -536,7 +536,7 @@ def test_a_later_task_with_an_empty_memory_is_learned() -> None:
 
 
 def test_a_batch_with_an_old_class_and_a_memory_without_one_are_learned() -> None:
-    learner = in_second_task(normed_net(D, C), views="digits")
+    learner = in_second_task(normed_net(D, C), augment="digits")
     assert learner.observe(some_batch(4, SEEN, seed=80)).isfinite()
     learner.memory.field("y").fill_(OLD[0])
     assert learner.observe(some_batch(3, NEW, seed=81)).isfinite()

@@ -174,7 +174,7 @@ def test_new_and_replayed_images_are_normalised_apart_or_together(forward: str) 
 
 
 def test_views_are_contrasted_beside_their_originals() -> None:
-    learner, twin = begun(normed_net(D, 6), views="digits"), normed_net(D, 6)
+    learner, twin = begun(normed_net(D, 6), augment="digits"), normed_net(D, 6)
     batch, replay = some_batch(5, NEW), some_batch(3, OLD, seed=1)
     with inputs_of(learner.net.body) as passes:
         loss = learner.loss(batch, replay)
@@ -211,7 +211,7 @@ def test_a_step_leaves_the_proxies_of_classes_absent_from_it_bit_for_bit() -> No
 
 def test_the_first_batch_is_stored_and_no_parameter_moves() -> None:
     """[c]"""
-    learner = begun(normed_net(D, 6), views="digits")
+    learner = begun(normed_net(D, 6), augment="digits")
     before = {name: p.detach().clone() for name, p in learner.net.named_parameters()}
     batch = some_batch(5, OLD)
     assert learner.observe(batch).item() == 0
@@ -284,7 +284,7 @@ def test_features_that_are_all_zero_are_no_nan() -> None:
 
 
 def test_a_batch_with_an_old_class_and_a_memory_without_one_are_learned() -> None:
-    learner = in_second_task(normed_net(D, 6), views="digits")
+    learner = in_second_task(normed_net(D, 6), augment="digits")
     assert_learns_from_odd_samples(learner, OLD, NEW)
 
 

@@ -141,7 +141,7 @@ def test_a_step_trains_the_body_and_the_projection_and_nothing_else() -> None:
 @pytest.mark.parametrize("temperature", [0.1, 0.7])
 def test_the_loss_is_that_of_a_pass_of_originals_and_a_pass_of_views(views: str, temperature: float) -> None:
     """New and replayed images share a pass, originals and views do not: batch-norm tells."""
-    learner, twin = scr(normed_net(D, 6), views=views, temperature=temperature), normed_net(D, 6)
+    learner, twin = scr(normed_net(D, 6), augment=views, temperature=temperature), normed_net(D, 6)
     learner.begin_task(Task(0, tuple(range(6))))
     batch, replay = some_batch(4, NEW), some_batch(3, OLD, seed=1)
     both = joined(replay, batch)
@@ -202,7 +202,7 @@ def test_a_step_is_a_hand_written_gradient_step_and_the_head_stays() -> None:
 
 def test_the_first_batch_is_stored_and_not_learned() -> None:
     """[c]"""
-    learner = scr(normed_net(D, 6), views="digits")
+    learner = scr(normed_net(D, 6), augment="digits")
     learner.begin_task(Task(0, OLD))
     before = copied(learner.net), copied(learner.project)
     batch = some_batch(5, OLD)
@@ -367,7 +367,7 @@ def test_features_that_are_all_zero_are_no_nan() -> None:
 
 
 def test_a_batch_with_an_old_class_and_a_memory_without_one_are_learned() -> None:
-    learner = in_second_task(normed_net(D, 6), views="digits")
+    learner = in_second_task(normed_net(D, 6), augment="digits")
     assert_learns_from_odd_samples(learner, OLD, NEW)
     assert_finite(learner.project)
 

@@ -123,7 +123,7 @@ def test_the_loss_is_two_softmaxes_and_a_distillation_of_every_finished_task(
 
 
 def test_student_and_teacher_see_the_same_views() -> None:
-    learner, teacher = in_third_task(views="digits", lr=0.5)
+    learner, teacher = in_third_task(augment="digits", lr=0.5)
     batch, replay, state = labelled([7, 2, 7], seed=50), labelled([6, 9], seed=51), learner.rng.get_state()
     loss = learner.loss(batch, replay)
     learner.rng.set_state(state)
@@ -218,7 +218,7 @@ def test_with_a_network_still_as_its_teacher_nothing_is_lost_in_evaluation_mode(
 
 
 def test_the_teacher_is_the_network_of_the_last_tasks_end_and_stays_it() -> None:
-    learner = learn(ssil(normed_net(10, N), views="digits"), TASKS[:1])
+    learner = learn(ssil(normed_net(10, N), augment="digits"), TASKS[:1])
     ended = copied(learner.net)
     for index, classes in ((1, (0, 4)), (2, (7, 2))):
         learner.begin_task(Task(index, classes))
@@ -252,14 +252,14 @@ def test_without_announced_tasks_the_teacher_is_copied_before_the_first_step_on_
 
 
 def test_the_teacher_looks_once_at_each_image_and_only_if_there_is_something_to_distil() -> None:
-    learner = ssil(views="digits")
+    learner = ssil(augment="digits")
     sizes = passes_of(learner.teacher.module.body)
     learn(learner, TASKS[:1])
     assert sizes == []  # nothing before the first task has ended
     learner.begin_task(TASKS[1])
     learner.loss(labelled([0, 4, 0]), labelled([6, 1]))
     assert sum(sizes) == 10
-    off = ssil(views="digits", distil=0.0)
+    off = ssil(augment="digits", distil=0.0)
     sizes = passes_of(off.teacher.module.body)
     learn(off, TASKS)
     assert sizes == []
@@ -292,7 +292,7 @@ def test_a_loaded_learner_distils_as_the_saved_one() -> None:
 
 @pytest.mark.parametrize("combine", ["mean", "sum"])
 def test_the_first_task_is_learned_as_by_er(combine: str) -> None:
-    ours, theirs = (make(cls, normed_net(10, N), views="digits", combine=combine, replay=4) for cls in (SSIL, ER))
+    ours, theirs = (make(cls, normed_net(10, N), augment="digits", combine=combine, replay=4) for cls in (SSIL, ER))
     for learner in (ours, theirs):
         learner.begin_task(TASKS[0])
     for seed in range(4):

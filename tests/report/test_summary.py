@@ -302,11 +302,11 @@ def test_runs_of_one_method_must_have_the_same_settings(two_methods: list[Result
 def test_what_a_run_wrote_down_must_be_the_same_but_for_the_seeds_part() -> None:
     def written(seed: int, **more: Any) -> Result:
         protocol = {"seed": seed, "class_order": [seed], "tasks": [[seed]], "optimizers": {"betas": (0.9, 0.999)}}
-        return replace(result("er", seed, [[0.9], [0.5, 0.7]]), protocol={**protocol, "views": "colour", **more})
+        return replace(result("er", seed, [[0.9], [0.5, 0.7]]), protocol={**protocol, "augment": "colour", **more})
 
     report.check_one_protocol([written(0), written(1, optimizers={"betas": [0.9, 0.999]}), result("er", 2, [[0.9]])])
-    with pytest.raises(UsageError, match=r"for er, views is colour \(seed 0\) and none \(seed 1\)"):
-        report.check_one_protocol([written(0), written(1, views="none")])
+    with pytest.raises(UsageError, match=r"for er, augment is colour \(seed 0\) and none \(seed 1\)"):
+        report.check_one_protocol([written(0), written(1, augment="none")])
 
 
 def test_references_may_have_a_scenario_of_their_own_and_runs_may_measure_more(two_methods: list[Result]) -> None:

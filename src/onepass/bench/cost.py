@@ -203,7 +203,7 @@ def counted(
     net = net or kind.net
     if net not in NETS:
         raise unknown("net", net, NETS, "allowed")
-    problem = Problem(n_classes, shape, kind.views, min(kind.n_tasks, n_classes))
+    problem = Problem(n_classes, shape, kind.augment, min(kind.n_tasks, n_classes))
     with Bar("counting") as bar:
         rows = compare(names, name, problem, net, memory, average, bar.report)
     kept = "" if average is None else f"; an average (decay {average:g}) beside each, but not beside ER's"

@@ -65,8 +65,8 @@ class Run:
         data = load(config.stream, root=data_dir, image_size=config.image_size)
         self.data, self.tasks = make_tasks(data, config.stream_config, seed=config.seed)
         channels, height, width = data.x.shape[1:]
-        views = find_stream(config.stream).views
-        problem = Problem(len(data.classes), (channels, height, width), views, len(self.tasks))
+        augment = find_stream(config.stream).augment
+        problem = Problem(len(data.classes), (channels, height, width), augment, len(self.tasks))
         self.learner: Learner = build(config.method, problem, config.learner_config, net=config.net, seed=config.seed)
         self.learner.to(device)
         self.matrix: list[list[float]] = []
@@ -105,7 +105,7 @@ class Run:
             "net": self.config.net,
             "features": learner.net.head.in_features,
             "parameters": sum(value.numel() for value in learner.parameters() if value.requires_grad),
-            "views": learner.problem.views,
+            "augment": learner.problem.augment,
             "scope": settings.scope,
             "seed": self.config.seed,
             "measured_on": "a tenth of the training images" if self.config.validate else "the test images",

@@ -150,7 +150,12 @@ def report(command: str, words: Sequence[str]) -> None:
 
 def streams(command: str, words: Sequence[str]) -> None:
     rows = {
-        name: {"tasks": stream.n_tasks, "network": stream.net, "views": stream.views, "what it is": stream.about}
+        name: {
+            "tasks": stream.n_tasks,
+            "network": stream.net,
+            "augmentation": stream.augment,
+            "what it is": stream.about,
+        }
         for name, stream in STREAMS.items()
     }
     _list(command, words, rows, {}, "The streams there are; a path to a folder of images or an .npz is one too.")

@@ -22,7 +22,7 @@ class Stream:
 
     n_tasks: int
     net: str
-    views: str
+    augment: str
     about: str
     aliases: tuple[str, ...] = ()
     n_classes: int = 0  # 0: as there are

@@ -50,7 +50,7 @@ def digits(x: Tensor, generator: torch.Generator, scale: tuple[float, float] = (
     return _layout_of(x, crop(x, box, torch.zeros(len(x), dtype=torch.bool)).clamp_(0, 1))
 
 
-VIEWS: dict[str, Augment | None] = {"colour": colour, "digits": digits, "none": None}
+AUGMENTATIONS: dict[str, Augment | None] = {"colour": colour, "digits": digits, "none": None}
 
 
 def draw_boxes(

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from onepass.config import LearnerConfig, ReplayConfig, unknown
 from onepass.errors import Diverged, UsageError
-from onepass.learner.augment import VIEWS, decode
+from onepass.learner.augment import AUGMENTATIONS, decode
 from onepass.learner.average import Average
 from onepass.learner.batch import Batch, Task, check_images
 from onepass.learner.functional import pad_state
@@ -39,11 +39,11 @@ def _count(value: Any) -> int:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is to be learned: how many classes (more may come: `grow`), the images' shape, the views that suit them."""
+    """What is to be learned: the number of classes (more may come: `grow`), the images' shape, their augmentation."""
 
     n_classes: int
     shape: tuple[int, int, int]
-    views: str = "none"
+    augment: str = "none"
     n_tasks: int | None = None
 
     def __post_init__(self) -> None:
@@ -52,8 +52,8 @@ class Problem:
         except (TypeError, ValueError):
             raise UsageError(f"shape={self.shape!r}: needed are (channels, height, width)") from None
         object.__setattr__(self, "shape", (channels, height, width))
-        if self.views not in VIEWS:
-            raise unknown("views", self.views, VIEWS, "allowed")
+        if self.augment not in AUGMENTATIONS:
+            raise unknown("augmentation", self.augment, AUGMENTATIONS, "allowed")
         for name in ("n_classes", "n_tasks"):
             value = getattr(self, name)
             if name == "n_tasks" and value is None:
@@ -248,13 +248,13 @@ class Learner(nn.Module):
         """For each batch its images and one view of each, drawn in one go; without views, the images again."""
         sizes = [len(batch) for batch in batches]
         images = torch.cat([decode(batch.x) for batch in batches])
-        augment = VIEWS[self.problem.views]
+        augment = AUGMENTATIONS[self.problem.augment]
         seen = images if augment is None else augment(images, self.rng)
         return list(zip(images.split(sizes), seen.split(sizes), strict=True))
 
     def views(self, *batches: Batch) -> list[tuple[Tensor, Tensor]]:
         """For each batch its images followed by one view of each (if the stream has views), with labels."""
-        if VIEWS[self.problem.views] is None:
+        if AUGMENTATIONS[self.problem.augment] is None:
             return [(decode(batch.x), batch.y) for batch in batches]
         pairs = zip(self.images_and_views(*batches), batches, strict=True)
         return [(torch.cat(pair), batch.y.repeat(2)) for pair, batch in pairs]

@@ -13,7 +13,7 @@ from onepass.learner.net import Net, Pool, convolution
 from onepass.seeds import child_seed, generator
 
 SHAPE = (3, 8, 8)
-PROBLEM = Problem(n_classes=6, shape=SHAPE, views="colour", n_tasks=3)
+PROBLEM = Problem(n_classes=6, shape=SHAPE, augment="colour", n_tasks=3)
 BATCHES = 12  # in each task: more than the period of anything a method does every few steps
 
 

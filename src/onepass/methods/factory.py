@@ -49,7 +49,8 @@ def load(path: Path | str) -> Learner:
     """The learner that `save` wrote, in the state it was in: the next step is the one it would have made."""
     tree: Any = load_tree(Path(path))
     try:
-        problem = Problem(**tree["problem"])
+        # Version 0.1.0 called the augmentation "views".
+        problem = Problem(**{"augment" if name == "views" else name: value for name, value in tree["problem"].items()})
         config = method_class(tree["method"]).Config.from_json(tree["config"])
         learner = build(tree["method"], problem, config, net=tree["net"], seed=tree["seed"])
         state = tree["learner"]

@@ -52,7 +52,7 @@ def _tried(config: RunConfig, data_dir: Path | None) -> float:
 
     channels, height, width = load(config.stream, root=data_dir, image_size=config.image_size).x.shape[1:]
     stream = find_stream(config.stream)
-    problem = Problem(10, (channels, height, width), stream.views, 5)
+    problem = Problem(10, (channels, height, width), stream.augment, 5)
     learner, batches = prepare("er", config.stream, problem, config.net, 100)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as runs side by side have
