@@ -28,10 +28,10 @@ from onepass.bench.metrics import mean
 from onepass.bench.result import RunConfig
 from onepass.bench.runner import Run, host_facts
 from onepass.bench.stream import batches
+from onepass.files import write_text
 from onepass.learner.augment import decode
 from onepass.learner.average import Average
 from onepass.learner.base import Learner
-from onepass.learner.checkpoint import write_text
 from onepass.learner.functional import batchnorm_layers, class_means
 from onepass.learner.memory import Memory
 from onepass.methods.er_fsl import ERFSL

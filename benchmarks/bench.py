@@ -29,8 +29,8 @@ from onepass.bench.result import Result, RunConfig
 from onepass.bench.runner import host_facts
 from onepass.bench.store import folder, load_all, save_result
 from onepass.executors import run_many, stored
+from onepass.files import write_text
 from onepass.learner.base import Learner
-from onepass.learner.checkpoint import write_text
 from onepass.paper.experiments import experiment
 from onepass.paper.scales import Selection
 from onepass.paper.tables import table

@@ -41,7 +41,7 @@ def preset(stream: str, method: str) -> dict[str, Any]:
 
 def write_preset(path: Path, facts: dict[str, Any]) -> None:
     """A file of chosen settings: `facts` are at least its method, stream and settings."""
-    from onepass.learner.checkpoint import write_text
+    from onepass.files import write_text
 
     write_text(path, json.dumps(facts, indent=1) + "\n")
 

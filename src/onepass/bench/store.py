@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from onepass.bench.result import Result, RunConfig
 from onepass.errors import RunError, UsageError
-from onepass.learner.checkpoint import write_text
+from onepass.files import write_text
 from onepass.methods.registry import METHODS
 
 DAMAGE = (OSError, ValueError, KeyError, TypeError, UsageError, RecursionError)

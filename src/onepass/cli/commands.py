@@ -135,7 +135,7 @@ def report(command: str, words: Sequence[str]) -> None:
     parser.add_argument("--baseline", default="", metavar="METHOD", help="also show paired differences to this method")
     values = parser.parse(words)
     from onepass.bench import store
-    from onepass.learner.checkpoint import write_text
+    from onepass.files import write_text
     from onepass.report import page
 
     for folder in values.folders:

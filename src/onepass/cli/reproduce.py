@@ -125,7 +125,7 @@ def _time(left: Sequence[RunConfig], found: Found, values: Any) -> str:
 
 def _show(wanted: Experiment, found: Found, values: Any) -> None:
     """The table, the paper's claims and the figure: on the terminal and as files."""
-    from onepass.learner.checkpoint import write_text
+    from onepass.files import write_text
     from onepass.paper import figures
     from onepass.paper.tables import table, verdicts
     from onepass.report import plots, tables
@@ -147,7 +147,7 @@ def _show(wanted: Experiment, found: Found, values: Any) -> None:
 
 def _write(shown: Sequence[Table], values: Any) -> list[Path]:
     """A table, and the claims about it, in every format."""
-    from onepass.learner.checkpoint import write_text
+    from onepass.files import write_text
     from onepass.report import tables
 
     cut = ["part"] if values.only or values.methods or values.memory else []  # beside the whole table

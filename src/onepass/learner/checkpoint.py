@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
-import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,38 +12,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from onepass.errors import BadCheckpoint, RunError
+from onepass.errors import BadCheckpoint
+from onepass.files import atomic
 
 FORMAT = "onepass-1"
-UMASK = os.umask(0)
-os.umask(UMASK)  # it can only be read by setting it
-
-
-def atomic(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a temporary file, then put it in place at once: readers see the old file or the new one."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        os.close(handle)
-        temporary = Path(name)
-        try:
-            write(temporary)
-            with temporary.open("r+b") as file:  # Windows syncs only what may be written
-                os.fsync(file.fileno())
-            temporary.chmod(0o666 & ~UMASK)  # mkstemp's are for their owner alone
-            os.replace(temporary, path)
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                temporary.unlink()
-    except (OSError, SafetensorError) as error:
-        raise RunError(f"cannot write {path}: {error}; what was there before is untouched") from error
-
-
-def write_text(path: Path, text: str) -> None:
-    def write(temporary: Path) -> None:
-        temporary.write_text(text, encoding="utf-8")
-
-    atomic(path, write)
 
 
 def save_tree(path: Path, tree: Any) -> None:
@@ -55,7 +23,14 @@ def save_tree(path: Path, tree: Any) -> None:
     tensors: dict[str, Tensor] = {}
     text = json.dumps(flatten(tree, tensors), allow_nan=False)
     header = {"format": FORMAT, "tree": text, "sha256": _digest(text, tensors)}
-    atomic(path, lambda temporary: save_file(tensors, temporary, metadata=header))
+
+    def write(temporary: Path) -> None:
+        try:
+            save_file(tensors, temporary, metadata=header)
+        except SafetensorError as error:  # its own word for a full disk
+            raise OSError(error) from error
+
+    atomic(path, write)
 
 
 def load_tree(path: Path) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from onepass.bench.metrics import Summary, average_accuracies, mean, prequential_curve, summarise
 from onepass.errors import UsageError
-from onepass.learner.checkpoint import atomic
+from onepass.files import atomic
 from onepass.report.summary import by_method, caption, check_one_protocol, reference, title
 
 if TYPE_CHECKING:

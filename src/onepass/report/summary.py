@@ -13,7 +13,7 @@ from onepass.bench.evaluate import QUICK_IMAGES
 from onepass.bench.metrics import Summary, summarise
 from onepass.config import unknown
 from onepass.errors import UsageError
-from onepass.learner.checkpoint import write_text
+from onepass.files import write_text
 from onepass.methods.registry import METHODS, canonical
 from onepass.report import significance, tables
 from onepass.report.tables import Cell, Table

@@ -147,7 +147,7 @@ class Search:
     def _run(self, study: optuna.Study, n: int) -> dict[str, Any]:
         from optuna.trial import TrialState
 
-        from onepass.learner.checkpoint import write_text
+        from onepass.files import write_text
 
         for lost in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             study.tell(lost.number, state=TrialState.FAIL)  # its process was killed: it is proposed again
