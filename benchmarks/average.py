@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from onepass.bench.evaluate import accuracy_by_task
 from onepass.bench.metrics import mean
-from onepass.bench.result import RunConfig
+from onepass.bench.run_config import RunConfig
 from onepass.bench.runner import Run, host_facts
 from onepass.bench.stream import batches
 from onepass.files import write_text

@@ -25,7 +25,8 @@ import numpy
 import torch
 
 from onepass.bench import runner
-from onepass.bench.result import Result, RunConfig
+from onepass.bench.result import Result
+from onepass.bench.run_config import RunConfig
 from onepass.bench.runner import host_facts
 from onepass.bench.store import folder, load_all, save_result
 from onepass.executors import run_many, stored

@@ -21,7 +21,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 from onepass.bench.metrics import final_accuracy
-from onepass.bench.result import RunConfig
+from onepass.bench.run_config import RunConfig
 from onepass.errors import UsageError
 from onepass.executors import run_many
 

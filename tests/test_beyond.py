@@ -19,7 +19,8 @@ import beyond
 import candidates
 import plus
 from helpers import copied, labelled, make, no_replay, normed_net, rng, some_batch, state_of
-from onepass.bench.result import Result, RunConfig
+from onepass.bench.result import Result
+from onepass.bench.run_config import RunConfig
 from onepass.bench.runner import run
 from onepass.errors import UsageError
 from onepass.learner.augment import AUGMENTATIONS

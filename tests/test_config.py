@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import pytest
 
-from onepass.bench.result import RunConfig
+from onepass.bench.run_config import RunConfig
 from onepass.cli.flags import Parser, add_settings
 from onepass.config import LearnerConfig, ReplayConfig, choices, option, plain
 from onepass.errors import UsageError

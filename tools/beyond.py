@@ -16,12 +16,13 @@ from matplotlib.figure import Figure
 from scipy.stats import spearmanr, ttest_ind
 
 from onepass.bench import metrics
-from onepass.bench.result import Result, RunConfig
+from onepass.bench.result import Result
+from onepass.bench.run_config import RunConfig
 from onepass.bench.store import key
 from onepass.errors import UsageError
 from onepass.methods.registry import METHODS
-from onepass.paper import table1
-from onepass.report import plots
+from onepass.paper.printed import table1
+from onepass.report import grouping, plots
 from onepass.report import summary as report
 from onepass.report.significance import Difference, against, holm, paired, significant
 from onepass.report.tables import format_share
@@ -99,7 +100,7 @@ def _check_studies(title: str, group: Sequence[Mapping[str, Any]]) -> None:
         {
             "config": {k: v for k, v in values["config"].items() if k != "seed"},
             "data": values["data"]["sha256"],
-            "protocol": {k: v for k, v in values["protocol"].items() if k not in report.BY_SEED},
+            "protocol": {k: v for k, v in values["protocol"].items() if k not in grouping.BY_SEED},
         }
         for values in group
     ]
@@ -124,8 +125,8 @@ def with_both(results: Sequence[Result]) -> dict[str, list[Result]]:
     """The runs of each method that kept an average and looked on their way."""
     found = [one for one in results if one.accuracy_matrix_average and one.anytime]
     if found:
-        report.check_one_protocol(found)
-    return report.by_method(found)
+        grouping.check_one_protocol(found)
+    return grouping.by_method(found)
 
 
 def last_and_average(results: Sequence[Result]) -> str:
@@ -186,11 +187,11 @@ def printed_cell(config: RunConfig) -> tuple[float, float] | None:
 
 def contest(results: Sequence[Result]) -> tuple[list[Result], dict[str, list[Result]]]:
     """The runs of ER-FSL+, and those of each rival on the same seeds: others would shift the means beside its own."""
-    ours = report.by_method([one for one in results if one.config.method == PLUS and one.anytime]).get(PLUS, [])
+    ours = grouping.by_method([one for one in results if one.config.method == PLUS and one.anytime]).get(PLUS, [])
     seeds = {one.config.seed for one in ours}
     groups = with_both([one for one in results if one.config.method in RIVALS and one.config.seed in seeds])
     if ours:
-        report.check_one_protocol([*ours, *(one for group in groups.values() for one in group)])
+        grouping.check_one_protocol([*ours, *(one for group in groups.values() for one in group)])
     return ours, {name: groups[name] for name in RIVALS if name in groups}
 
 
@@ -406,7 +407,7 @@ def _columns(
             final = metrics.final_accuracy(result.accuracy_matrix_average)
             columns.setdefault(stream, {}).setdefault(name, {})[seed] = final
             used.setdefault(f"{name} on {stream}", []).append(result)
-    report.check_alike(used)
+    grouping.check_alike(used)
     made = {(result.config.method, result.protocol.get("code")) for group in used.values() for result in group}
     if len(made) > len({method for method, _ in made}):
         raise UsageError("runs of several versions of one learner's file cannot stand in one table")

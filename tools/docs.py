@@ -25,7 +25,7 @@ from onepass.paper import experiments
 from onepass.paper import figures as figures_of_the_paper
 from onepass.paper import tables as paper_tables
 from onepass.paper.scales import Selection
-from onepass.report import plots, tables
+from onepass.report import grouping, plots, tables
 from onepass.report import summary as report
 from onepass.report.significance import against
 
@@ -112,7 +112,7 @@ def rows_of_the_paper(folder: str) -> list[Result]:
 def reproduction(folder: str) -> str:
     """Printed and measured side by side, with both ranks, a row for each method that was run."""
     runs = rows_of_the_paper(folder)
-    groups, measured = report.by_method(runs), report.summary(runs)
+    groups, measured = grouping.by_method(runs), report.summary(runs)
     cells = {method: beyond.printed_cell(group[0].config) for method, group in groups.items()}
     printed_means = {method: cell for method, cell in cells.items() if cell}
     ranks = [
@@ -120,7 +120,7 @@ def reproduction(folder: str) -> str:
         _ranks({method: measures["final_accuracy"].mean for method, measures in measured.items()}),
     ]
     finals = {name: {one.config.seed: one.final_accuracy for one in group} for name, group in groups.items()}
-    rivals = {name: seeds for name, seeds in finals.items() if not report.reference(name)}
+    rivals = {name: seeds for name, seeds in finals.items() if not grouping.reference(name)}
     beside = against(rivals, "er") if "er" in rivals else {}
     heads = ["row", "printed", "rank", "ours", "rank", "minus ER", "n", "forgetting", "command"]
     rows = ["| " + " | ".join(heads) + " |", "|---|" + "---:|" * 7 + "---|"]
@@ -132,7 +132,7 @@ def reproduction(folder: str) -> str:
         cells += [report.cell(measures["forgetting"]), f"`{command(groups[method][0])}`"]
         rows.append("| " + " | ".join(cells) + " |")
     note = "Minus ER: paired over common seeds; IID and IID++ meet other streams. " + beyond.BOLD
-    return "\n\n".join(["\n".join(rows), note, *(f"{line[0].upper()}{line[1:]}." for line in report.hosts(runs))])
+    return "\n\n".join(["\n".join(rows), note, *(f"{line[0].upper()}{line[1:]}." for line in grouping.hosts(runs))])
 
 
 def _ranks(values: dict[str, float]) -> dict[str, int]:
@@ -148,7 +148,7 @@ def figures(method: str) -> str:
             cell = beyond.printed_cell(found[0].config)
             [measures] = report.summary(found).values()
             ours = report.cell(measures["final_accuracy"])
-            runs = len(report.by_method(found)[method])
+            runs = len(grouping.by_method(found)[method])
             theirs = "-" if cell is None else f"{cell[0]} ± {cell[1]}"
             rows.append(f"| `{command(found[0])}` | {theirs} | {ours} | {runs} |")
     if len(rows) == 2:

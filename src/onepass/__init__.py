@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from onepass.bench.metrics import summarise
-    from onepass.bench.result import Result, RunConfig
+    from onepass.bench.result import Result
+    from onepass.bench.run_config import RunConfig
     from onepass.bench.runner import run
     from onepass.config import LearnerConfig, ReplayConfig, option
     from onepass.data.catalog import STREAMS
@@ -40,7 +41,7 @@ _HOME = {
     "summarise": "bench.metrics",
     "Net": "learner.net",
     "Result": "bench.result",
-    "RunConfig": "bench.result",
+    "RunConfig": "bench.run_config",
     "run": "bench.runner",
     "STREAMS": "data.catalog",
 }

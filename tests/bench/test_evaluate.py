@@ -16,7 +16,8 @@ from torch import Tensor
 from helpers import make, pixel_net, some_images
 from onepass.bench import metrics, store
 from onepass.bench.evaluate import accuracy_by_task, look
-from onepass.bench.result import Result, RunConfig
+from onepass.bench.result import Result
+from onepass.bench.run_config import RunConfig
 from onepass.bench.runner import Progress, run
 from onepass.bench.stream import TaskData, make_tasks
 from onepass.data import Dataset

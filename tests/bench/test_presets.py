@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from onepass.bench.presets import PRESETS, read_presets, write_preset
-from onepass.bench.result import Result, RunConfig
+from onepass.bench.result import Result
+from onepass.bench.run_config import RunConfig
 from onepass.bench.store import key
 from onepass.config import LearnerConfig, option
 from onepass.data.catalog import STREAMS

@@ -19,7 +19,8 @@ import torch
 import onepass
 from onepass.bench import store
 from onepass.bench.evaluate import accuracy_by_task
-from onepass.bench.result import Result, RunConfig
+from onepass.bench.result import Result
+from onepass.bench.run_config import RunConfig
 from onepass.bench.runner import Progress, Run, run
 from onepass.errors import Diverged, RunError, UsageError
 from onepass.executors import Pool, run_many

@@ -24,7 +24,8 @@ import torch
 
 import onepass
 from onepass.bench import store
-from onepass.bench.result import Result, RunConfig
+from onepass.bench.result import Result
+from onepass.bench.run_config import RunConfig
 from onepass.bench.runner import Run, run
 from onepass.errors import RunError
 
@@ -336,7 +337,7 @@ FULL = """
 import json, pathlib, sys
 from onepass.bench import store
 from onepass.errors import RunError
-from onepass.bench.result import RunConfig
+from onepass.bench.run_config import RunConfig
 from onepass.bench.runner import run
 
 disk = pathlib.Path(sys.argv[1])
@@ -467,7 +468,7 @@ class Counted(ER):
 """
 ASKED = """
 import pathlib, sys, time
-from onepass.bench.result import RunConfig
+from onepass.bench.run_config import RunConfig
 from onepass.bench.runner import run
 
 config = RunConfig("counted:Counted", batch=20, fraction=0.4, anytime=4, prequential=True, settings={"memory": 30})

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from helpers import rng
 from onepass.bench import runner
-from onepass.bench.result import RunConfig
+from onepass.bench.run_config import RunConfig
 from onepass.bench.stream import StreamConfig, TaskData, batches, make_tasks, n_batches, parts
 from onepass.data import Dataset
 from onepass.data.catalog import STREAMS, canonical, find_stream, load

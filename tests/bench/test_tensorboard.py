@@ -21,7 +21,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import Tensor
 
 from onepass.bench import store
-from onepass.bench.result import Result, RunConfig
+from onepass.bench.result import Result
+from onepass.bench.run_config import RunConfig
 from onepass.bench.runner import Progress, Run, run
 from onepass.cli.main import main
 from onepass.errors import RunError, UsageError

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from onepass.bench import store
-from onepass.bench.result import RunConfig
+from onepass.bench.run_config import RunConfig
 from onepass.config import ReplayConfig
 from onepass.methods.registry import METHODS, method_class
 

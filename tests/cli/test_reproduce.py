@@ -14,7 +14,8 @@ import torch
 
 from helpers import labelled, make, pixel_net, state_of
 from onepass.bench import store
-from onepass.bench.result import Result, RunConfig
+from onepass.bench.result import Result
+from onepass.bench.run_config import RunConfig
 from onepass.bench.runner import run
 from onepass.cli.main import main
 from onepass.cli.reproduce import NAMES

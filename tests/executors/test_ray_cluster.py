@@ -23,7 +23,7 @@ from torch import Tensor
 
 from onepass import executors
 from onepass.bench import store
-from onepass.bench.result import RunConfig
+from onepass.bench.run_config import RunConfig
 from onepass.bench.runner import CHECKPOINT, run
 from onepass.cli.main import main
 from onepass.errors import RunError, UsageError

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from helpers import copied, labelled, make, normed_net, some_batch, some_images, state_of
-from onepass.bench.result import Result, RunConfig
+from onepass.bench.result import Result
+from onepass.bench.run_config import RunConfig
 from onepass.bench.runner import run
 from onepass.errors import UsageError
 from onepass.learner.average import Average

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from helpers import joined, plain_net, some_batch
-from onepass.bench.result import RunConfig
+from onepass.bench.run_config import RunConfig
 from onepass.bench.runner import run
 from onepass.bench.stream import StreamConfig, make_tasks
 from onepass.data import Dataset

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from onepass.bench.result import Result, RunConfig
+from onepass.bench.result import Result
+from onepass.bench.run_config import RunConfig
 from onepass.errors import UsageError
 from onepass.methods.registry import METHODS
 from onepass.report import page

@@ -14,10 +14,11 @@ from matplotlib.figure import Figure
 
 from onepass.bench import store
 from onepass.bench.metrics import Summary
-from onepass.bench.result import Result, RunConfig
+from onepass.bench.result import Result
+from onepass.bench.run_config import RunConfig
 from onepass.errors import UsageError
 from onepass.methods.registry import METHODS
-from onepass.report import plots
+from onepass.report import grouping, plots
 from onepass.report import summary as report
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -174,7 +175,7 @@ def test_a_mean_over_some_of_the_runs_says_over_how_many() -> None:
 def test_a_run_made_again_to_measure_more_counts_once() -> None:
     plain, more = result("er", 0, [[0.8], [0.6, 0.7]]), looked("er", 0)
     for both in ([plain, more], [more, plain]):
-        assert report.by_method(both) == {"er": [more]}
+        assert grouping.by_method(both) == {"er": [more]}
 
 
 def test_a_run_with_an_average_is_the_same_run_and_counts_once() -> None:
@@ -182,16 +183,16 @@ def test_a_run_with_an_average_is_the_same_run_and_counts_once() -> None:
     kept = result("er", 0, [[0.8], [0.6, 0.7]], average=0.9)
     kept = replace(kept, accuracy_matrix_average=[[0.8], [0.7, 0.8]])
     for runs in ([*plain, kept], [kept, *plain]):
-        report.check_one_protocol(runs)
+        grouping.check_one_protocol(runs)
         found = report.summary(runs)["er"]
         assert [found[name].n for name in ("final_accuracy", "final_accuracy_average")] == [2, 1]  # type: ignore[union-attr]
     other = replace(result("er", 1, [[0.8], [0.6, 0.7]], average=0.5), accuracy_matrix_average=[[0.8], [0.7, 0.8]])
     with pytest.raises(UsageError, match=r"average is 0\.9 \(seed 0\) and 0\.5 \(seed 1\)"):
-        report.check_one_protocol([kept, other])
+        grouping.check_one_protocol([kept, other])
     same = replace(other, config=replace(other.config, seed=0))
     with pytest.raises(UsageError, match=r"average is 0\.9 \(seed 0\) and 0\.5 \(seed 0\)"):
         report.overview([kept, same])
-    [joined] = report.by_method([looked("er", 0), kept])["er"]
+    [joined] = grouping.by_method([looked("er", 0), kept])["er"]
     assert joined.accuracy_matrix_average
     assert len(joined.anytime) == 3
 
@@ -279,24 +280,24 @@ def test_runs_of_two_protocols_are_refused_in_one_table(name: str, two_methods: 
 def test_memory_must_be_the_same_among_methods_that_have_one(two_methods: list[Result]) -> None:
     mir = result("mir", 0, [[0.9], [0.5, 0.7]], memory=200)
     with pytest.raises(UsageError, match=r"memory is 1000 \(er\) and 200 \(mir\)"):
-        report.check_one_protocol([*two_methods, mir])
+        grouping.check_one_protocol([*two_methods, mir])
 
 
 def test_data_must_be_the_same_where_it_is_known(two_methods: list[Result]) -> None:
     first, second, third = two_methods
     first, third = replace(first, data={"sha256": "a" * 64}), replace(third, data={"sha256": "b" * 64})
-    report.check_one_protocol([first, second])
+    grouping.check_one_protocol([first, second])
     with pytest.raises(UsageError, match=r"sha256 of the data is aaaaaaaaaaaa \(finetune\) and bbbbbbbbbbbb \(er\)"):
-        report.check_one_protocol([first, second, third])
+        grouping.check_one_protocol([first, second, third])
 
 
 def test_runs_of_one_method_must_have_the_same_settings(two_methods: list[Result]) -> None:
     fast = result("er", 1, [[0.9], [0.5, 0.7]], memory=1000, lr=0.2, combine="sum")
     message = r"for er, lr is 0.1 \(seed 0\) and 0.2 \(seed 1\); for er, combine is mean \(seed 0\) and sum"
     with pytest.raises(UsageError, match=message):
-        report.check_one_protocol([*two_methods, fast])
+        grouping.check_one_protocol([*two_methods, fast])
     ours = result("mir", 0, [[0.9], [0.5, 0.7]], memory=1000, lr=0.2)
-    report.check_one_protocol([*two_methods, ours])  # each method has its own
+    grouping.check_one_protocol([*two_methods, ours])  # each method has its own
 
 
 def test_what_a_run_wrote_down_must_be_the_same_but_for_the_seeds_part() -> None:
@@ -304,13 +305,13 @@ def test_what_a_run_wrote_down_must_be_the_same_but_for_the_seeds_part() -> None
         protocol = {"seed": seed, "class_order": [seed], "tasks": [[seed]], "optimizers": {"betas": (0.9, 0.999)}}
         return replace(result("er", seed, [[0.9], [0.5, 0.7]]), protocol={**protocol, "augment": "colour", **more})
 
-    report.check_one_protocol([written(0), written(1, optimizers={"betas": [0.9, 0.999]}), result("er", 2, [[0.9]])])
+    grouping.check_one_protocol([written(0), written(1, optimizers={"betas": [0.9, 0.999]}), result("er", 2, [[0.9]])])
     with pytest.raises(UsageError, match=r"for er, augment is colour \(seed 0\) and none \(seed 1\)"):
-        report.check_one_protocol([written(0), written(1, augment="none")])
+        grouping.check_one_protocol([written(0), written(1, augment="none")])
 
 
 def test_references_may_have_a_scenario_of_their_own_and_runs_may_measure_more(two_methods: list[Result]) -> None:
-    report.check_one_protocol([*two_methods, *finals("iid", 0.5), *finals("iid++", 0.5), looked("mir", 0)])
+    grouping.check_one_protocol([*two_methods, *finals("iid", 0.5), *finals("iid++", 0.5), looked("mir", 0)])
 
 
 def test_no_results_are_refused() -> None:

@@ -19,7 +19,8 @@ from optuna.trial import create_trial
 from onepass.bench import runner, store
 from onepass.bench.metrics import average_accuracies
 from onepass.bench.presets import read_presets
-from onepass.bench.result import Result, RunConfig
+from onepass.bench.result import Result
+from onepass.bench.run_config import RunConfig
 from onepass.cli.progress import Display
 from onepass.cli.tune import tune
 from onepass.data import digits

@@ -22,7 +22,7 @@ from onepass.learner.batch import Batch, Task
 from onepass.learner.net import NETS
 from onepass.methods.factory import build
 from onepass.methods.registry import METHODS, canonical, method_class
-from onepass.paper import printed
+from onepass.paper.printed import printed
 from onepass.report import tables
 from onepass.seeds import generator
 

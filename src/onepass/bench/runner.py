@@ -18,7 +18,8 @@ import torch
 
 from onepass.bench import store
 from onepass.bench.evaluate import accuracy_by_task, look
-from onepass.bench.result import WINDOW, Result, RunConfig
+from onepass.bench.result import WINDOW, Result
+from onepass.bench.run_config import RunConfig
 from onepass.bench.stream import TaskData, batches, make_tasks, n_batches
 from onepass.bench.tensorboard import Log, check_log
 from onepass.data import Dataset

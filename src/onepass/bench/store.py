@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from onepass.bench.result import Result, RunConfig
+from onepass.bench.result import Result
+from onepass.bench.run_config import RunConfig
 from onepass.errors import RunError, UsageError
 from onepass.files import write_text
 from onepass.methods.registry import METHODS

@@ -15,7 +15,7 @@ from onepass.data.catalog import STREAMS
 from onepass.errors import RunError, UsageError
 
 if TYPE_CHECKING:
-    from onepass.bench.result import RunConfig
+    from onepass.bench.run_config import RunConfig
     from onepass.paper.experiments import Experiment
     from onepass.paper.tables import Found
     from onepass.report.tables import Table

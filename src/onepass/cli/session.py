@@ -8,7 +8,8 @@ from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import suppress
 
-from onepass.bench.result import Result, RunConfig
+from onepass.bench.result import Result
+from onepass.bench.run_config import RunConfig
 from onepass.bench.tensorboard import check_log
 from onepass.cli.progress import Bar, Display
 from onepass.data.catalog import is_path, load

@@ -52,7 +52,7 @@ def tune(command: str, words: Sequence[str]) -> None:
 
 
 def _tuning(values: Namespace, given: dict[str, Any]) -> Tuning:
-    from onepass.bench.result import RunConfig
+    from onepass.bench.run_config import RunConfig
 
     stream = ("stream", "seed", "net", "batch", "tasks", "scenario", "class_order", "fraction", "image_size")
     base = RunConfig(values.method, **{name: getattr(values, name) for name in stream}, validate=True, settings=given)

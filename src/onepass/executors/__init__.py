@@ -20,7 +20,8 @@ from typing import Any
 import torch
 
 from onepass.bench import store
-from onepass.bench.result import Result, RunConfig
+from onepass.bench.result import Result
+from onepass.bench.run_config import RunConfig
 from onepass.bench.runner import Run, own_data_digest, run
 from onepass.data import catalog
 from onepass.errors import RunError, UsageError, explain

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 from onepass.errors import BadData, RunError, UsageError
 
 if TYPE_CHECKING:
-    from onepass.bench.result import RunConfig
+    from onepass.bench.run_config import RunConfig
 
 ADDRESS = re.compile(r"(?:ray://)?([\w.-]+|\[[\da-fA-F:]+\]):(\d{1,5})")
 RETRIES = 10  # of one run, each from its last checkpoint; one that kills every worker must end some day
@@ -160,7 +160,7 @@ def train(values: dict[str, Any], options: dict[str, Any], index: int, board: An
     import torch  # here, as the board has no need of it
 
     from onepass.bench import store
-    from onepass.bench.result import RunConfig
+    from onepass.bench.run_config import RunConfig
     from onepass.bench.runner import run
 
     name, node = f"{values['method']} seed {values['seed']}", _ray().util.get_node_ip_address()

@@ -25,7 +25,7 @@ def main() -> None:
 
     import torch
 
-    from onepass.bench.result import RunConfig
+    from onepass.bench.run_config import RunConfig
     from onepass.bench.runner import run
 
     said = 0.0

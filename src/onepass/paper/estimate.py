@@ -8,7 +8,8 @@ from pathlib import Path
 
 import torch
 
-from onepass.bench.result import Result, RunConfig
+from onepass.bench.result import Result
+from onepass.bench.run_config import RunConfig
 from onepass.bench.stream import VALIDATION
 from onepass.data.catalog import find_stream, load
 from onepass.learner.base import Problem

@@ -12,12 +12,13 @@ from typing import Any
 import torch
 
 from onepass.bench import metrics
-from onepass.bench.result import Result, RunConfig
+from onepass.bench.result import Result
+from onepass.bench.run_config import RunConfig
 from onepass.config import unknown
 from onepass.errors import UsageError
 from onepass.learner.net import NETS
 from onepass.methods.registry import METHODS
-from onepass.paper import printed
+from onepass.paper.printed import printed
 from onepass.paper.scales import Selection
 
 Printed = tuple[float, float | None]  # a mean and its interval, in per cent

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from onepass.bench.result import RunConfig
+from onepass.bench.run_config import RunConfig
 from onepass.config import ReplayConfig, unknown
 from onepass.data.catalog import canonical as stream_name
 from onepass.data.catalog import find_stream

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from onepass.bench.metrics import Summary, summarise
-from onepass.bench.result import Result, RunConfig
+from onepass.bench.result import Result
+from onepass.bench.run_config import RunConfig
 from onepass.methods.registry import METHODS
-from onepass.paper import printed
 from onepass.paper.claims import CLAIMS, Claim, Untested
 from onepass.paper.experiments import Cell, Experiment, Measure, Printed
-from onepass.report import significance, tables
-from onepass.report import summary as report
+from onepass.paper.printed import printed
+from onepass.report import grouping, significance, tables
 from onepass.report.tables import Table
 
 Found = Mapping[RunConfig, Result]
@@ -26,7 +26,7 @@ BOLD = "bold: really the best (paired t test over seeds, Holm-adjusted, 5 %)"
 def check(experiment: Experiment, found: Found) -> None:
     """Refuse what must not stand in one table."""
     places = {f"{cell.row}, {cell.column}": cell.runs for cell in experiment.cells}
-    report.check_alike({place: [found[run] for run in runs if run in found] for place, runs in places.items()})
+    grouping.check_alike({place: [found[run] for run in runs if run in found] for place, runs in places.items()})
 
 
 def table(experiment: Experiment, found: Found) -> Table:
@@ -50,7 +50,7 @@ def table(experiment: Experiment, found: Found) -> Table:
     counts = sorted({len(cell.runs) for cell in experiment.cells})
     planned = f"n = {'/'.join(map(str, counts))} unless a figure says otherwise"
     ordered = [lines[row, measure] for row in rows for measure in experiment.measures]
-    hosts = report.hosts([found[run] for run in experiment.runs if run in found])
+    hosts = grouping.hosts([found[run] for run in experiment.runs if run in found])
     return Table(experiment.title, ["", *columns], ordered, [experiment.note, f"{NOTE}; {planned}; {BOLD}", *hosts])
 
 

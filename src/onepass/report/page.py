@@ -11,12 +11,13 @@ from typing import Any
 from onepass import __version__
 from onepass.bench import metrics, store
 from onepass.bench.metrics import Summary, summarise
-from onepass.bench.result import WINDOW, Result, RunConfig
+from onepass.bench.result import WINDOW, Result
+from onepass.bench.run_config import RunConfig
 from onepass.config import unknown
 from onepass.errors import UsageError
 from onepass.methods.registry import METHODS
-from onepass.paper import table1
-from onepass.report import series_names, significance
+from onepass.paper.printed import table1
+from onepass.report import grouping, series_names, significance
 from onepass.report import summary as report
 from onepass.report.plots import BANDED
 from onepass.report.series_names import Group
@@ -43,13 +44,13 @@ def document(results: Sequence[Result], baseline: str = "") -> dict[str, Any]:
     """All that the page shows. Accuracies are fractions; a summary carries its text as the tables write it."""
     if not results:
         raise UsageError("no stored runs to show; make some first: onepass compare er er-fsl --runs 3")
-    named = series_names.named(_grouped(report.deduplicate(results)))
+    named = series_names.named(_grouped(grouping.deduplicate(results)))
     series = list(dict.fromkeys(label for label, _, _ in named))
     groups = [{"series": series.index(label), "stream": stream, **_entry(group)} for label, stream, group in named]
     panels = _panels(groups, [group for _, _, group in named], baseline)
     if baseline and not any(panel["differences"] for panel in panels):  # each has at least the baseline itself
         known = dict.fromkeys(group[0].config.method for _, _, group in named)
-        rivals = [method for method in known if not report.reference(method)]
+        rivals = [method for method in known if not grouping.reference(method)]
         raise unknown("baseline", baseline, rivals, "methods that can be compared here")
     measured = [name for name in report.COLUMNS if any(group["summary"][name] for group in groups)]
     return {
@@ -66,7 +67,7 @@ def document(results: Sequence[Result], baseline: str = "") -> dict[str, Any]:
 
 def _grouped(runs: list[Result]) -> list[Group]:
     """Runs that were trained alike. One without an average stands beside those with one, unless there are several."""
-    keys = [store.key(report.trained(run.config)) for run in runs]
+    keys = [store.key(grouping.trained(run.config)) for run in runs]
     own = [run.config.learner_config.average for run in runs]
     kept: dict[str, set[float]] = {}
     for key, decay in zip(keys, own, strict=True):
@@ -222,8 +223,10 @@ def _panels(entries: list[dict[str, Any]], groups: list[Group], baseline: str) -
             rivals: dict[str, dict[int, float]] = {}
             met = set()
             for place in chosen:
-                config = replace(report.trained(groups[place][0].config), seed=0)
-                if config not in met and not report.reference(config.method):  # trained twice, it is no rival of itself
+                config = replace(grouping.trained(groups[place][0].config), seed=0)
+                if config not in met and not grouping.reference(
+                    config.method
+                ):  # trained twice, it is no rival of itself
                     rivals[str(place)] = {run.config.seed: run.final_accuracy for run in groups[place]}
                 met.add(config)
             best = significance.best(rivals)

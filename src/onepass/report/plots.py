@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from onepass.bench.metrics import Summary, average_accuracies, mean, prequential_curve, summarise
 from onepass.errors import UsageError
 from onepass.files import atomic
-from onepass.report.summary import by_method, caption, check_one_protocol, reference, title
+from onepass.report.grouping import by_method, check_one_protocol, reference
+from onepass.report.summary import caption, title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -18,7 +18,7 @@ from onepass.tuning.space import Range, Space
 if TYPE_CHECKING:
     import optuna
 
-    from onepass.bench.result import RunConfig
+    from onepass.bench.run_config import RunConfig
     from onepass.executors import Report
 
 Record = dict[str, Any]  # of a trial, as in tune.json

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from onepass.paper import printed
+from onepass.paper.printed import printed
 
 TABLE = printed()["table1"]["rows"]
 LARGE = [500, 1000, 2000, 5000]

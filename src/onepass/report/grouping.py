@@ -1,0 +1,149 @@
+"""Which stored runs belong together, and which must not stand in one table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from onepass.errors import UsageError
+from onepass.methods.registry import METHODS
+
+if TYPE_CHECKING:
+    from onepass.bench.result import Result
+    from onepass.bench.run_config import RunConfig
+
+
+MEASURES = ("anytime", "prequential")  # settings of a run that change none of its other figures; nor does an average
+
+
+SHARED = ("stream", "net", "batch", "tasks", "class_order", "fraction", "image_size", "validate")
+
+
+BY_SEED = ("seed", "tasks", "class_order")  # of a result's protocol
+
+
+def reference(method: str) -> bool:
+    """Whether a method has the whole stream shuffled, and so is no rival of those that have it task by task."""
+    return method in METHODS and METHODS[method].scenario in ("iid", "iid++")
+
+
+def by_method(results: Iterable[Result]) -> dict[str, list[Result]]:
+    """The runs of each method, each once."""
+    groups: dict[str, list[Result]] = {}
+    for result in deduplicate(results):
+        groups.setdefault(result.config.method, []).append(result)
+    return groups
+
+
+def deduplicate(results: Iterable[Result]) -> list[Result]:
+    """A run that was made twice, the second time measuring more, counts once."""
+    runs: dict[RunConfig, dict[float | None, Result]] = {}
+    for result in results:
+        averages = runs.setdefault(trained(result.config), {})
+        decay = result.config.learner_config.average
+        averages[decay] = _joined(averages[decay], result) if decay in averages else result
+    found = []
+    for averages in runs.values():
+        plain = averages.get(None)
+        kept = [result for decay, result in averages.items() if decay is not None or len(averages) == 1]
+        # Two averages of one run stay two, and are refused by `check_one_protocol`.
+        found += [result if plain is None else _joined(result, plain) for result in kept]
+    return found
+
+
+def trained(config: RunConfig) -> RunConfig:
+    """The run that was trained, whatever was measured beside it: neither looks nor an average change its weights."""
+    unset: dict[str, Any] = {name: type(getattr(config, name))() for name in MEASURES}
+    return replace(config, settings=replace(config.learner_config, average=None), **unset)
+
+
+def _joined(result: Result, other: Result) -> Result:
+    """One run, trained twice: what the first did not measure is the second's."""
+    missing = [name for name in MEASURES if not getattr(result, name)]
+    config = replace(result.config, **{name: getattr(other.config, name) for name in missing})
+    return replace(result, config=config, **{name: getattr(other, name) for name in missing})
+
+
+def check_one_protocol(results: Sequence[Result]) -> None:
+    """Figures of different protocols must not stand in one table: refuse, and say what differs for whom."""
+    if not results:
+        raise UsageError("no results to show: train some first (onepass compare --help)")
+    problems = _differing([(result.config.method, _shared(result)) for result in results])
+    for method, group in by_method(results).items():
+        own = [(f"seed {result.config.seed}", _own(result)) for result in group]
+        problems += [f"for {method}, {problem}" for problem in _differing(own)]
+    _refuse(problems)
+
+
+def check_alike(places: Mapping[str, Sequence[Result]]) -> None:
+    """Runs of one place in a table must have one protocol, and all runs on a stream the same data."""
+    problems = []
+    for place, group in places.items():
+        own = [
+            (f"seed {one.config.seed}", {k: v for k, v in one.protocol.items() if k not in BY_SEED}) for one in group
+        ]
+        problems += [f"for {place}, {problem}" for problem in _differing(own)]
+    results = [one for group in places.values() for one in group]
+    data = [(one.config.method, {f"{k}, {one.config.stream}": v for k, v in _data(one).items()}) for one in results]
+    _refuse(problems + _differing(data))
+
+
+def _data(result: Result) -> dict[str, str]:
+    return {"sha256 of the data": result.data["sha256"][:12]} if "sha256" in result.data else {}
+
+
+def _refuse(problems: Sequence[str]) -> None:
+    if problems:
+        what = "; ".join(problems)
+        raise UsageError(f"runs of several protocols cannot stand in one table: {what}. Give runs of one protocol only")
+
+
+def _shared(result: Result) -> dict[str, Any]:
+    """What must be the same in all rows."""
+    config = result.config
+    facts = {name: getattr(config, name) for name in SHARED}
+    if not reference(config.method):
+        facts["scenario"] = config.scenario
+    if hasattr(config.settings, "memory"):
+        facts["memory"] = config.settings.memory
+    return facts | _data(result)
+
+
+def _own(result: Result) -> dict[str, Any]:
+    """What must be the same in all runs of one method, beside that."""
+    config = result.config
+    facts = {"scenario": config.scenario, **result.protocol, **config.learner_config.to_json()}
+    if facts["average"] is None:  # trained as those that kept one
+        facts.pop("average")
+    return {name: value for name, value in facts.items() if name not in (*BY_SEED, *_shared(result))}
+
+
+def _differing(facts: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
+    """A phrase for each name that has several values; facts are who and what."""
+    problems = []
+    for name in dict.fromkeys(name for _, values in facts for name in values):
+        holders: dict[str, list[str]] = {}
+        for who, values in facts:
+            if name in values:
+                text = values[name] if isinstance(values[name], str) else json.dumps(values[name])
+                holders.setdefault(text, []).append(who)
+        if len(holders) > 1:
+            said = (f"{text} ({', '.join(dict.fromkeys(who))})" for text, who in holders.items())
+            problems.append(f"{name} is {' and '.join(said)}")
+    return problems
+
+
+def hosts(results: Sequence[Result]) -> list[str]:
+    """What differs between runs of one table though it is no part of their protocol."""
+    notes = []
+    by = {"torch": "from torch {}", "onepass": "from onepass {}", "device": "on {}", "threads": "on {} threads"}
+    for name, what in by.items():
+        found = dict.fromkeys(str(result.host[name]) for result in results if name in result.host)
+        if len(found) > 1:
+            notes.append("runs " + what.format(" and ".join(found)))
+    unsaid = sum(not result.protocol for result in results)
+    if 0 < unsaid < len(results):
+        notes.append(f"{unsaid} of {len(results)} runs are of a version that stored settings, not the whole protocol")
+    return notes
