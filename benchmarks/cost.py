@@ -1,7 +1,7 @@
 """Each method's step time (CPU time) over ER's, beside its training FLOPs over ER's.
 
     python benchmarks/cost.py [--save results/benchmarks/cost.json] [METHOD ...]
-    python benchmarks/cost.py --changes [--save results/benchmarks/changes.json]   # of benchmarks/plus.py
+    python benchmarks/cost.py --changes [--save results/benchmarks/changes.json]   # of studies/er_fsl_plus/plus.py
 
 slim-resnet18, images of 32x32, ten classes in five tasks, memory 1000 and full, one thread. ER and the method take
 turns of five steps; the ratio is that of the medians. A method with larger or smaller passes than ER's may take more or
@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).resolve().parent.parent / "studies/er_fsl_plus"))
 
 import plus
 from onepass.bench.cost import STEPS, measure, prepare

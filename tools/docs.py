@@ -15,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import beyond
 import onepass
 from onepass import executors
 from onepass.bench.result import Result
@@ -28,6 +27,10 @@ from onepass.paper.scales import Selection
 from onepass.report import grouping, plots, tables
 from onepass.report import summary as report
 from onepass.report.significance import against
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "studies/er_fsl_plus"))
+
+import blocks
 
 ROOT = Path(__file__).resolve().parent.parent
 STANDINS = {  # what was measured on stand-ins carries their name
@@ -106,14 +109,14 @@ def command(result: Result) -> str:
 
 
 def rows_of_the_paper(folder: str) -> list[Result]:
-    return [result for result in stored(folder) if beyond.printed_cell(result.config)]
+    return [result for result in stored(folder) if blocks.printed_cell(result.config)]
 
 
 def reproduction(folder: str) -> str:
     """Printed and measured side by side, with both ranks, a row for each method that was run."""
     runs = rows_of_the_paper(folder)
     groups, measured = grouping.by_method(runs), report.summary(runs)
-    cells = {method: beyond.printed_cell(group[0].config) for method, group in groups.items()}
+    cells = {method: blocks.printed_cell(group[0].config) for method, group in groups.items()}
     printed_means = {method: cell for method, cell in cells.items() if cell}
     ranks = [
         _ranks({method: mean for method, (mean, _) in printed_means.items()}),
@@ -127,11 +130,11 @@ def reproduction(folder: str) -> str:
     for method, measures in measured.items():
         mean, interval = printed_means[method]
         cells = [report.title(method), f"{mean} ± {interval}", str(ranks[0][method])]
-        gain = beyond.signed(beside[method]) if method in beside else "-"
+        gain = blocks.signed(beside[method]) if method in beside else "-"
         cells += [report.cell(measures["final_accuracy"]), str(ranks[1][method]), gain, str(len(groups[method]))]
         cells += [report.cell(measures["forgetting"]), f"`{command(groups[method][0])}`"]
         rows.append("| " + " | ".join(cells) + " |")
-    note = "Minus ER: paired over common seeds; IID and IID++ meet other streams. " + beyond.BOLD
+    note = "Minus ER: paired over common seeds; IID and IID++ meet other streams. " + blocks.BOLD
     return "\n\n".join(["\n".join(rows), note, *(f"{line[0].upper()}{line[1:]}." for line in grouping.hosts(runs))])
 
 
@@ -145,7 +148,7 @@ def figures(method: str) -> str:
     for folder in sorted(path.name for path in (ROOT / "results").glob("cifar10*")):
         found = [result for result in stored(f"results/{folder}") if result.config.method == method]
         if found:
-            cell = beyond.printed_cell(found[0].config)
+            cell = blocks.printed_cell(found[0].config)
             [measures] = report.summary(found).values()
             ours = report.cell(measures["final_accuracy"])
             runs = len(grouping.by_method(found)[method])
@@ -309,18 +312,18 @@ KINDS: dict[str, Callable[[str], str]] = {
     "tries": tries,
     "bench": bench,
     "names": names,
-    "averages": lambda folder: beyond.averages(ROOT / folder),
-    "average": lambda folder: beyond.last_and_average(rows_of_the_paper(folder)),
-    "headline": lambda folder: beyond.headline(stored(folder)),
-    "claim": lambda folder: beyond.claim(stored(folder)),
-    "changes": lambda folder: beyond.changes(stored(folder), _costs("results/benchmarks/changes.json")),
-    "again": lambda folder: beyond.again(stored(folder)),
-    "rivals": lambda folder: beyond.rivals(stored(folder), ROOT / "results/average"),
+    "averages": lambda folder: blocks.averages(ROOT / folder),
+    "average": lambda folder: blocks.last_and_average(rows_of_the_paper(folder)),
+    "headline": lambda folder: blocks.headline(stored(folder)),
+    "claim": lambda folder: blocks.claim(stored(folder)),
+    "changes": lambda folder: blocks.changes(stored(folder), _costs("results/benchmarks/changes.json")),
+    "again": lambda folder: blocks.again(stored(folder)),
+    "rivals": lambda folder: blocks.rivals(stored(folder), ROOT / "results/average"),
 }
 
 
 PICTURES: dict[str, Callable[[Path], None]] = {
-    "docs/average.png": lambda path: beyond.curves(rows_of_the_paper("results/cifar10-fifth"), path),
+    "docs/average.png": lambda path: blocks.curves(rows_of_the_paper("results/cifar10-fifth"), path),
     "docs/figure2.png": lambda path: drawn(path, "figure2:small:cifar10:results/small"),
     "docs/figure6.png": lambda path: drawn(path, "figure6:small:cifar10:results/small"),
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -15,6 +14,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from scipy.stats import spearmanr, ttest_ind
 
+import plus
 from onepass.bench import metrics
 from onepass.bench.result import Result
 from onepass.bench.run_config import RunConfig
@@ -26,10 +26,6 @@ from onepass.report import grouping, plots
 from onepass.report import summary as report
 from onepass.report.significance import Difference, against, holm, paired, significant
 from onepass.report.tables import format_share
-
-sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))  # learners and cases of stored runs
-
-import plus
 
 TITLES = {"cifar10": "CIFAR-10", "cifar100": "100 classes of Tiny ImageNet"}  # the latter in CIFAR-100's layout
 CHOSEN = "decay 0.98"

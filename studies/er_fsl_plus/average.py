@@ -1,6 +1,6 @@
 """Which average? Several kept beside one training run, so that all are compared on the same weights.
 
-    python benchmarks/average.py METHOD STREAM --seed N --data-dir DIR --out results/average
+    python studies/er_fsl_plus/average.py METHOD STREAM --seed N --data-dir DIR --out results/average
 
 Measured on a tenth of the training images, held back. Kept: decays, warm-ups, the head alone, batch-norm statistics
 averaged or estimated anew from the memory, scores by the head or by class means of the memory. Over the last steps the

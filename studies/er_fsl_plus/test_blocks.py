@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from scipy.special import stdtrit
 
 import average
-import beyond
+import blocks
 import candidates
 import plus
 from helpers import copied, labelled, make, no_replay, normed_net, rng, some_batch, state_of
@@ -54,12 +54,12 @@ def result(config: RunConfig, last: float, average: float) -> Result:
 
 
 def study(seed: int, last: float, better: float, **changes: object) -> dict[str, object]:
-    """As benchmarks/average.py stores it; on its way one look lies 0.02 below each end."""
-    ends = {"last": [last, last], beyond.CHOSEN: [better - 0.1, better + 0.1]}
+    """As average.py stores it; on its way one look lies 0.02 below each end."""
+    ends = {"last": [last, last], blocks.CHOSEN: [better - 0.1, better + 0.1]}
     return {
         "config": {"stream": "cifar10", "method": "er", "seed": seed},
         "accuracy": ends,
-        "looks": {"last": [[last - 0.02], [last]], beyond.CHOSEN: [[better - 0.01], [better]]},
+        "looks": {"last": [[last - 0.02], [last]], blocks.CHOSEN: [[better - 0.01], [better]]},
         "data": {"sha256": "a"},
         "protocol": {"loss": "b"},
         **changes,
@@ -67,10 +67,10 @@ def study(seed: int, last: float, better: float, **changes: object) -> dict[str,
 
 
 def test_averages_stand_as_differences_to_the_chosen_one_of_the_same_run(tmp_path: Path) -> None:
-    assert beyond.averages(tmp_path) == "Not run yet."
+    assert blocks.averages(tmp_path) == "Not run yet."
     for seed, (last, better) in enumerate([(0.2, 0.3), (0.4, 0.52)]):
         (tmp_path / f"{seed}.json").write_text(json.dumps(study(seed, last, better)))
-    lines = beyond.averages(tmp_path).splitlines()
+    lines = blocks.averages(tmp_path).splitlines()
     assert lines[0] == "| kept | ER, CIFAR-10 |"
     assert lines[2] == "| decay 0.98 | 41.0 ± 139.8 |"  # 30 and 52
     assert lines[3] == "| the last weights | -11.0 ± 12.7 (2) |"  # 10 and 12; t = 11, one degree of freedom: p = 0.058
@@ -82,13 +82,13 @@ def test_averages_stand_as_differences_to_the_chosen_one_of_the_same_run(tmp_pat
     assert lines[-1] == f"- ER, CIFAR-10: {last}; {kept} 15.6 (n = 2)"
     (tmp_path / "2.json").write_text(json.dumps(study(2, 0.3, 0.4, data={"sha256": "other"})))
     with pytest.raises(UsageError, match="several protocols"):
-        beyond.averages(tmp_path)
+        blocks.averages(tmp_path)
 
 
 def test_last_weights_and_average_stand_side_by_side() -> None:
     config = RunConfig("er", "cifar10", tasks=2, net="slim-resnet18", anytime=20, settings={"average": 0.9})
     results = [result(replace(config, seed=seed), 0.3 + 0.1 * seed, 0.5 + 0.101 * seed) for seed in range(2)]
-    [head, _, row, *rest] = beyond.last_and_average(results).splitlines()
+    [head, _, row, *rest] = blocks.last_and_average(results).splitlines()
     assert head.startswith("| row | final, last weights | final, average | anytime, last weights | anytime, average |")
     # anytime (0.6 + 0.3) / 2 and (0.8 + 0.5) / 2; worst case: (0.2 + 0.3) / 2 and (0.2 + 0.4) / 2, by the average
     # (0.4 + 0.5) / 2 and (0.4 + 0.601) / 2
@@ -96,14 +96,14 @@ def test_last_weights_and_average_stand_side_by_side() -> None:
     cells += ["**+20.0 ± 0.3 (2)**", "0, 1"]
     assert row == "| " + " | ".join(cells) + " |"
     assert "- by last weights: 7.1 points (1 rows)" in rest  # 30 and 40: 5 sqrt(2)
-    assert beyond.last_and_average([replace(one, anytime=[]) for one in results]) == "Not run yet."
+    assert blocks.last_and_average([replace(one, anytime=[]) for one in results]) == "Not run yet."
 
 
 def test_one_task_has_no_worst_case_and_does_not_count_among_the_comparisons() -> None:
     config = RunConfig("iid", "cifar10", net="slim-resnet18", anytime=20, settings={"average": 0.9})
     one = replace(result(config, 0.3, 0.5), accuracy_matrix=[[0.3]], accuracy_matrix_average=[[0.5]])
     looks = [{"step": 10, "accuracy": [0.6], "accuracy_average": [0.8]}]
-    row = beyond.last_and_average([replace(one, anytime=looks)]).splitlines()[2]
+    row = blocks.last_and_average([replace(one, anytime=looks)]).splitlines()[2]
     assert row == "| IID | 30.0 ± n/a | +20.0 ± n/a (1) | 60.0 ± n/a | +20.0 ± n/a (1) | - | - | 0 |"
 
 
@@ -114,7 +114,7 @@ def test_agreement_with_the_paper_is_of_ranks() -> None:
     for name, (last, by_average) in finals.items():
         settings = {"average": 0.9} | ({} if name == "finetune" else {"memory": 1000})
         groups[name] = [result(RunConfig(name, "cifar10", anytime=20, settings=settings), last, by_average)]
-    [last_line, average_line] = beyond.noise(groups).splitlines()[2:]
+    [last_line, average_line] = blocks.noise(groups).splitlines()[2:]
     assert last_line == "- by last weights: rank correlation with the paper's column 0.80 (4 rows)"  # one swap
     assert average_line.endswith("column 0.20 (4 rows)")  # ranks 1, 4, 3, 2: 1 - 6 (4 + 4) / 60
 
@@ -125,11 +125,11 @@ def test_er_fsl_plus_stands_beside_its_rivals_over_common_seeds() -> None:
         return [result(replace(config, seed=seed), *both) for seed, both in enumerate(finals)]
 
     rival = runs("er-fsl", [(0.3, 0.5), (0.5, 0.6), (0.9, 0.9)], average=0.9)
-    assert beyond.claim(rival) == "Not run yet."
+    assert blocks.claim(rival) == "Not run yet."
     own = [replace(one, accuracy_matrix_average=[]) for one in runs("er-fsl+", [(0.5, 0), (0.6, 0)])]
     reference = runs("iid++", [(0.6, 0.7), (0.8, 0.9)], average=0.9)
-    lines = beyond.claim([*rival, *own, *reference]).splitlines()
-    assert beyond.headline([*rival, *own, *reference]).splitlines()[2:] == [
+    lines = blocks.claim([*rival, *own, *reference]).splitlines()
+    assert blocks.headline([*rival, *own, *reference]).splitlines()[2:] == [
         "| ER-FSL+ | - | 55.0 ± 63.5 | 1 | 2 |",
         "| ER-FSL | 40.0 ± 127.1 | 55.0 ± 63.5 | 1 | 2 |",
         "| IID++ | 70.0 ± 127.1 | 80.0 ± 127.1 | 1 | 2 |",
@@ -146,11 +146,11 @@ def test_er_fsl_plus_stands_beside_its_rivals_over_common_seeds() -> None:
     assert lines[8].endswith("Not run on these seeds: OCM, PCR, SCR, ER-ACE, IID.")
     means = "in the mean above: ER-FSL; in the mean below: ER-FSL by its average, IID++, IID++ by its average"
     assert lines[-2] == f"- at the end, above: none; below: none; {means}"
-    certain = {"A": Difference(-0.1, 0.01, 0.04, 3), "B": Difference(0.1, 0.01, 0.04, 3), "C": beyond.NOT_RUN}
-    assert beyond.standing(certain) == "above: A; below: B; in the mean above: none; in the mean below: none"
+    certain = {"A": Difference(-0.1, 0.01, 0.04, 3), "B": Difference(0.1, 0.01, 0.04, 3), "C": blocks.NOT_RUN}
+    assert blocks.standing(certain) == "above: A; below: B; in the mean above: none; in the mean below: none"
     pcr = replace(RunConfig("pcr", "cifar10", tasks=2, net="slim-resnet18", anytime=20), seed=7)
     rival = [result(replace(pcr, settings=replace(pcr.learner_config, average=0.9)), 0.3, 0.4)]
-    shown = beyond.claim([*rival, *own])  # no seed in common
+    shown = blocks.claim([*rival, *own])  # no seed in common
     assert "| PCR" not in shown
     assert "Not run on these seeds: ER-FSL, OCM, PCR, SCR," in shown
 
@@ -161,7 +161,7 @@ def test_the_spread_is_pooled_by_degrees_of_freedom() -> None:
         config = RunConfig(name, "cifar10", anytime=20, settings={"average": 0.9})
         groups[name] = [result(replace(config, seed=seed), final, final) for seed, final in enumerate(finals)]
     # sqrt(0.02 / 3); both rows have the mean 0.3
-    assert "- by last weights: 8.2 points (2 rows); between the means of these rows 0.0" in beyond.noise(groups)
+    assert "- by last weights: 8.2 points (2 rows); between the means of these rows 0.0" in blocks.noise(groups)
 
 
 def test_curves_show_the_mean_of_the_runs_by_last_weights_and_by_average(
@@ -172,7 +172,7 @@ def test_curves_show_the_mean_of_the_runs_by_last_weights_and_by_average(
     results[1].anytime[0]["accuracy"] = [0.8]
     drawn: list[Figure] = []
     monkeypatch.setattr(plots, "save", lambda figure, path: drawn.append(figure))
-    beyond.curves(results, tmp_path / "curves.png")
+    blocks.curves(results, tmp_path / "curves.png")
     panel = drawn[0].axes[0]
     means = {line.get_label(): list(line.get_ydata()) for line in panel.lines if line.get_alpha() is None}
     assert panel.get_title(loc="left") == "ER, n = 2"
@@ -185,7 +185,7 @@ def test_a_change_stands_as_its_difference_to_the_runs_without_it() -> None:
     runs = [result(plus.config(plus.CHANGES[base], "cifar10", seed), 0.1, 0.4) for seed in range(3)]
     gains = (0.01, 0.02, 0.03)
     runs += [result(plus.config(plus.CHANGES[joint], "cifar10", s), 0.9, 0.4 + gain) for s, gain in enumerate(gains)]
-    lines = beyond.changes(runs, {joint: {"flops": 1.0, "time": 0.912}}).splitlines()
+    lines = blocks.changes(runs, {joint: {"flops": 1.0, "time": 0.912}}).splitlines()
     assert lines[0] == "| change | CIFAR-10 | FLOPs / ER | time / ER | kept |"
     assert lines[2] == f"| {base} | 40.0 ± 0.0 | not measured | not measured |  |"
     assert (
@@ -193,7 +193,7 @@ def test_a_change_stands_as_its_difference_to_the_runs_without_it() -> None:
     )  # sd 1, t(0.975, 2) = 4.303, over sqrt(3); p = 0.074
     assert f"| {plus.PART} | not run | not measured | not measured |  |" in lines  # no change that could be kept
     assert len(lines) == 2 + len(plus.CHANGES) + 2
-    assert beyond.changes(runs[3:], {}) == "Not run yet."
+    assert blocks.changes(runs[3:], {}) == "Not run yet."
 
 
 def test_what_was_kept_stands_beside_all_of_it_with_one_left_out_on_fresh_seeds() -> None:
@@ -202,49 +202,49 @@ def test_what_was_kept_stands_beside_all_of_it_with_one_left_out_on_fresh_seeds(
     def runs(change: Mapping[str, object], stream: str, finals: list[float], first: int = 0) -> list[Result]:
         return [result(plus.config(change, stream, first + seed), 0.1, final) for seed, final in enumerate(finals)]
 
-    chosen = [one for stream in beyond.TITLES for one in runs({}, stream, [0.4] * 3)]
+    chosen = [one for stream in blocks.TITLES for one in runs({}, stream, [0.4] * 3)]
     chosen += [one for name in others for one in runs(plus.CHANGES[name], "cifar10", [0.3] * 3)]
-    assert beyond.again(chosen) == "Not run yet."
+    assert blocks.again(chosen) == "Not run yet."
     for name in (joint, larger):
-        chosen += [one for stream in beyond.TITLES for one in runs(plus.CHANGES[name], stream, [0.41, 0.42, 0.43])]
-    assert beyond.again(chosen) == "Not run yet."
+        chosen += [one for stream in blocks.TITLES for one in runs(plus.CHANGES[name], stream, [0.41, 0.42, 0.43])]
+    assert blocks.again(chosen) == "Not run yet."
     both = {**plus.CHANGES[joint], **plus.CHANGES[larger]}
     fresh = runs(both, "cifar10", [0.5, 0.6], 3) + runs(plus.CHANGES[larger], "cifar10", [0.45, 0.53], 3)
-    lines = beyond.again([*chosen, *fresh]).splitlines()
+    lines = blocks.again([*chosen, *fresh]).splitlines()
     assert lines[0] == f"| kept: {joint}, {larger} | CIFAR-10 |"
     assert lines[2] == "| all that was kept | 55.0 ± 63.5 |"
     assert lines[3] == f"| {base} | not run |"
     assert lines[4] == f"| without: {joint} | -6.0 ± 12.7 (2) |"  # -5 and -7
     assert "Not yet decided" not in lines[-1]
     assert "By the rule" not in lines[-1]
-    without = [one for stream in beyond.TITLES for one in runs({}, stream, [0.5, 0.6, 0.7], 3)]
+    without = [one for stream in blocks.TITLES for one in runs({}, stream, [0.5, 0.6, 0.7], 3)]
     for last, said in ((0.8, "all that was kept"), (0.7, "the average alone")):  # equal in the mean is not better
-        of_all = [one for stream in beyond.TITLES for one in runs(both, stream, [0.5, 0.6, last], 3)]
-        assert beyond.again([*chosen, *without, *of_all]).endswith(f"By the rule ER-FSL+ is {said}.")
+        of_all = [one for stream in blocks.TITLES for one in runs(both, stream, [0.5, 0.6, last], 3)]
+        assert blocks.again([*chosen, *without, *of_all]).endswith(f"By the rule ER-FSL+ is {said}.")
     some = [one for one in chosen if one.config.learner_config.to_json()["lr"] == 0.1]
     decided_last = ("half the learning rate", "Adam at 0.001")
-    assert beyond.again([*some, *fresh]).endswith(f"Not yet decided, so not in it: {', '.join(decided_last)}.")
+    assert blocks.again([*some, *fresh]).endswith(f"Not yet decided, so not in it: {', '.join(decided_last)}.")
     worse = [one for name in (joint, larger) for one in runs(plus.CHANGES[name], "cifar10", [0.3] * 3)]
-    assert beyond.again([*(one for one in chosen if one not in worse), *worse]) == "No change was kept."
+    assert blocks.again([*(one for one in chosen if one not in worse), *worse]) == "No change was kept."
 
 
 def test_what_the_last_change_gives_rivals_stands_beside_the_studies_without_it(tmp_path: Path) -> None:
     for name, better in (("er-fsl", 0.4), ("er", 0.3)):
         for seed in range(2):
             (tmp_path / f"cifar10-{name}-{seed}.json").write_text(json.dumps(study(seed, 0.1, better)))
-    assert beyond.rivals([], tmp_path) == "Not run yet."
+    assert blocks.rivals([], tmp_path) == "Not run yet."
     cases = ((plus.CHANGES[plus.MORE], (0.45, 0.55)), (plus.RIVALS["er"], (0.31, 0.33)))
     runs = [
         result(plus.config(change, "cifar10", seed), 0.1, final)
         for change, finals in cases
         for seed, final in enumerate(finals)
     ]
-    lines = beyond.rivals(runs, tmp_path).splitlines()
+    lines = blocks.rivals(runs, tmp_path).splitlines()
     assert lines[2] == "| ER-FSL | 40.0 ± 0.0 | 50.0 ± 63.5 | +10.0 ± 63.5 (2) |"  # t(0.975, 1) = 12.706
     assert lines[3] == "| ER | 30.0 ± 0.0 | 32.0 ± 12.7 | +2.0 ± 12.7 (2) |"
     assert len(lines) == 6
     with pytest.raises(UsageError, match="different data"):
-        beyond.rivals([replace(one, data={"sha256": "b"}) for one in runs], tmp_path)
+        blocks.rivals([replace(one, data={"sha256": "b"}) for one in runs], tmp_path)
 
 
 def test_a_rival_given_the_last_change_learns_one_view_of_each_image() -> None:
@@ -301,19 +301,19 @@ def test_every_change_keeps_the_contract(name: str) -> None:
 
 
 def test_a_change_is_kept_if_it_helps_on_both_streams_and_in_all_pairs_but_one() -> None:
-    assert beyond.verdict([[1, 2, 3], [0.1, 0.2, 0.3]], 3) == "yes"
-    assert beyond.verdict([[1, 2, 3], [0.3, -0.1, 0.3]], 3) == "yes"
-    assert beyond.verdict([[1, -1, 3], [0.3, -0.1, 0.3]], 3) == "no"
-    assert beyond.verdict([[1, 2, 3], [-0.1, 0.2, -0.3]], 3) == "no"
-    assert beyond.verdict([[1, 2, 3], []], 3) == "open"
-    assert beyond.verdict([[1, 2], []], 3) == "open"
-    assert beyond.verdict([[-1, -2, -3], []], 3) == "no"
-    assert beyond.verdict([[1, -0.1, -0.1], []], 3) == "no"
+    assert blocks.verdict([[1, 2, 3], [0.1, 0.2, 0.3]], 3) == "yes"
+    assert blocks.verdict([[1, 2, 3], [0.3, -0.1, 0.3]], 3) == "yes"
+    assert blocks.verdict([[1, -1, 3], [0.3, -0.1, 0.3]], 3) == "no"
+    assert blocks.verdict([[1, 2, 3], [-0.1, 0.2, -0.3]], 3) == "no"
+    assert blocks.verdict([[1, 2, 3], []], 3) == "open"
+    assert blocks.verdict([[1, 2], []], 3) == "open"
+    assert blocks.verdict([[-1, -2, -3], []], 3) == "no"
+    assert blocks.verdict([[1, -0.1, -0.1], []], 3) == "no"
 
 
 def test_twice_the_subspace_is_twice_features_over_tasks() -> None:
     change = plus.CHANGES["subspaces twice as large, reused"]
-    found = {stream: plus.config(change, stream, 0).learner_config.to_json()["subspace"] for stream in beyond.TITLES}
+    found = {stream: plus.config(change, stream, 0).learner_config.to_json()["subspace"] for stream in blocks.TITLES}
     assert found == {"cifar10": 64, "cifar100": 32}
 
 
@@ -323,9 +323,9 @@ def test_runs_of_two_versions_of_a_learners_file_cannot_stand_in_one_table() -> 
         made = [result(plus.config(plus.CHANGES[name], "cifar10", 0), 0.1, 0.4) for name in names]
         return [replace(one, protocol={"code": code}) for one, code in zip(made, codes, strict=True)]
 
-    assert beyond.changes(runs("aab"), {}).startswith("| change | CIFAR-10 |")
+    assert blocks.changes(runs("aab"), {}).startswith("| change | CIFAR-10 |")
     with pytest.raises(UsageError, match="several versions"):
-        beyond.changes(runs("acb"), {})
+        blocks.changes(runs("acb"), {})
 
 
 # The changes.

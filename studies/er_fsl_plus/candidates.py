@@ -1,4 +1,4 @@
-"""What might make ER-FSL better at ER's cost, one change at a time: the learner behind benchmarks/plus.py."""
+"""What might make ER-FSL better at ER's cost, one change at a time: the learner behind plus.py."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Which changes to ER-FSL help? Each on its own, beside the same runs without it; measured on validation images.
 
-    python benchmarks/plus.py cifar10 --data-dir DIR --out results/plus --runs 3 [--only NAME ...]
-    python benchmarks/plus.py cifar10 --data-dir DIR --out results/plus --runs 3 --kept NAME ...
-    python benchmarks/plus.py cifar10 --data-dir DIR --out results/plus --runs 3 --rivals
+    python studies/er_fsl_plus/plus.py cifar10 --data-dir DIR --out results/plus --runs 3 [--only NAME ...]
+    python studies/er_fsl_plus/plus.py cifar10 --data-dir DIR --out results/plus --runs 3 --kept NAME ...
+    python studies/er_fsl_plus/plus.py cifar10 --data-dir DIR --out results/plus --runs 3 --rivals
 
 The second line runs what was kept again, all together and with one left out at a time, on seeds that chose nothing; the
 third gives rivals the change that helped most.
