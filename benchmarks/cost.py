@@ -1,7 +1,6 @@
 """Each method's step time (CPU time) over ER's, beside its training FLOPs over ER's.
 
     python benchmarks/cost.py [--save results/benchmarks/cost.json] [METHOD ...]
-    python benchmarks/cost.py --changes [--save results/benchmarks/changes.json]   # of studies/er_fsl_plus/plus.py
 
 slim-resnet18, images of 32x32, ten classes in five tasks, memory 1000 and full, one thread. ER and the method take
 turns of five steps; the ratio is that of the medians. A method with larger or smaller passes than ER's may take more or
@@ -13,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,13 +19,11 @@ from typing import Any
 
 import torch
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "studies/er_fsl_plus"))
-
-import plus
 from onepass.bench.cost import STEPS, measure, prepare
 from onepass.learner.base import Problem
 from onepass.methods.registry import METHODS
 
+Case = tuple[str, Mapping[str, Any]]  # a method and its settings
 SETTING = ("cifar10", Problem(10, (3, 32, 32), "colour", 5), "slim-resnet18", 1000)
 
 
@@ -47,20 +43,16 @@ def milliseconds(method: str, settings: Mapping[str, Any], rounds: int) -> tuple
     return er, own
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("methods", nargs="*", default=list(METHODS))
-    parser.add_argument("--changes", action="store_true", help="the changes to ER-FSL instead of methods")
+def main(cases: Mapping[str, Case], about: str | None) -> None:
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", default=list(cases))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--save", type=Path, help="add the figures to this JSON file")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    cases: dict[str, tuple[str, Mapping[str, Any]]] = {name: (name, {}) for name in options.methods}
-    if options.changes:
-        stream = SETTING[0]
-        cases = {name: (plus.learner(change), plus.settings(change, stream)) for name, change in plus.CHANGES.items()}
     er_cost = measure("er", *SETTING)
-    for name, (method, settings) in cases.items():
+    for name in options.names:
+        method, settings = cases.get(name, (name, {}))  # a method of your own: MODULE:CLASS
         cost = measure(method, *SETTING, **settings)
         er, own = milliseconds(method, settings, options.rounds)
         flops = cost.flops / er_cost.flops
@@ -72,4 +64,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main({name: (name, {}) for name in METHODS}, __doc__)

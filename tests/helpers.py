@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from onepass.bench.result import Result
+from onepass.bench.run_config import RunConfig
 from onepass.learner.base import Learner, Problem
 from onepass.learner.batch import Batch
 from onepass.learner.net import Net
@@ -145,3 +147,22 @@ def chosen(mask: Tensor) -> list[int]:
 def observe_all(learner: Learner, batches: Iterable[Batch]) -> None:
     for batch in batches:
         learner.observe(batch)
+
+
+def result_of(config: RunConfig, last: float, average: float) -> Result:
+    """Two tasks; by the last weights the old task falls to 0.2 on the way, by the average to 0.4."""
+    looks = [
+        {"step": 10, "accuracy": [0.6], "accuracy_average": [0.8]},
+        {"step": 30, "accuracy": [0.2, 0.4], "accuracy_average": [0.4, 0.6]},
+    ]
+    return Result(
+        config,
+        [[0.9], [last, last]],
+        40,
+        1.0,
+        "",
+        {},
+        {},
+        accuracy_matrix_average=[[0.9], [average, average]],
+        anytime=looks,
+    )

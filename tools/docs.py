@@ -16,9 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import onepass
+from cells import BOLD, ROOT, printed_cell, rows_of_the_paper, signed, stored
+from headline import headline
 from onepass import executors
 from onepass.bench.result import Result
-from onepass.bench.store import key, load_all
+from onepass.bench.store import key
 from onepass.methods.registry import METHODS
 from onepass.paper import experiments
 from onepass.paper import figures as figures_of_the_paper
@@ -28,21 +30,17 @@ from onepass.report import grouping, plots, tables
 from onepass.report import summary as report
 from onepass.report.significance import against
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "studies/er_fsl_plus"))
+# The one place where a tool meets a study: it fills the blocks of its own page, and stored runs name its learners.
+sys.path.append(str(ROOT / "studies/er_fsl_plus"))
 
 import blocks
 
-ROOT = Path(__file__).resolve().parent.parent
 STANDINS = {  # what was measured on stand-ins carries their name
     "cifar10": "CIFAR-10, binary version",
     "mini-imagenet": "Tiny ImageNet, 84x84, in MiniImageNet's pickles",
     "tiny-imagenet-100": "Tiny ImageNet, a folder of JPEG files",
 }
 BLOCK = re.compile(r"(<!-- generated: (\w+) (\S+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
-
-
-def stored(folder: str) -> list[Result]:
-    return load_all(ROOT / folder)
 
 
 def table(folder: str) -> str:
@@ -108,15 +106,11 @@ def command(result: Result) -> str:
     return " ".join([*words, "--validate"] if config.validate else words)
 
 
-def rows_of_the_paper(folder: str) -> list[Result]:
-    return [result for result in stored(folder) if blocks.printed_cell(result.config)]
-
-
 def reproduction(folder: str) -> str:
     """Printed and measured side by side, with both ranks, a row for each method that was run."""
     runs = rows_of_the_paper(folder)
     groups, measured = grouping.by_method(runs), report.summary(runs)
-    cells = {method: blocks.printed_cell(group[0].config) for method, group in groups.items()}
+    cells = {method: printed_cell(group[0].config) for method, group in groups.items()}
     printed_means = {method: cell for method, cell in cells.items() if cell}
     ranks = [
         _ranks({method: mean for method, (mean, _) in printed_means.items()}),
@@ -130,11 +124,11 @@ def reproduction(folder: str) -> str:
     for method, measures in measured.items():
         mean, interval = printed_means[method]
         cells = [report.title(method), f"{mean} ± {interval}", str(ranks[0][method])]
-        gain = blocks.signed(beside[method]) if method in beside else "-"
+        gain = signed(beside[method]) if method in beside else "-"
         cells += [report.cell(measures["final_accuracy"]), str(ranks[1][method]), gain, str(len(groups[method]))]
         cells += [report.cell(measures["forgetting"]), f"`{command(groups[method][0])}`"]
         rows.append("| " + " | ".join(cells) + " |")
-    note = "Minus ER: paired over common seeds; IID and IID++ meet other streams. " + blocks.BOLD
+    note = "Minus ER: paired over common seeds; IID and IID++ meet other streams. " + BOLD
     return "\n\n".join(["\n".join(rows), note, *(f"{line[0].upper()}{line[1:]}." for line in grouping.hosts(runs))])
 
 
@@ -148,7 +142,7 @@ def figures(method: str) -> str:
     for folder in sorted(path.name for path in (ROOT / "results").glob("cifar10*")):
         found = [result for result in stored(f"results/{folder}") if result.config.method == method]
         if found:
-            cell = blocks.printed_cell(found[0].config)
+            cell = printed_cell(found[0].config)
             [measures] = report.summary(found).values()
             ours = report.cell(measures["final_accuracy"])
             runs = len(grouping.by_method(found)[method])
@@ -188,11 +182,6 @@ def cost(path: str) -> str:
         rows.append(f"| {METHODS[method].title} | {row['flops']:.2f} | {row['time']:.2f} | {ratio:.2f} |")
     note = "`python benchmarks/cost.py`: slim-resnet18, 32x32, memory 1000, one thread; ER over itself shows the noise."
     return "\n".join([*rows, "", note])
-
-
-def _costs(path: str) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = json.loads((ROOT / path).read_text()) if (ROOT / path).exists() else {}
-    return found
 
 
 def bench(path: str) -> str:
@@ -312,20 +301,15 @@ KINDS: dict[str, Callable[[str], str]] = {
     "tries": tries,
     "bench": bench,
     "names": names,
-    "averages": lambda folder: blocks.averages(ROOT / folder),
-    "average": lambda folder: blocks.last_and_average(rows_of_the_paper(folder)),
-    "headline": lambda folder: blocks.headline(stored(folder)),
-    "claim": lambda folder: blocks.claim(stored(folder)),
-    "changes": lambda folder: blocks.changes(stored(folder), _costs("results/benchmarks/changes.json")),
-    "again": lambda folder: blocks.again(stored(folder)),
-    "rivals": lambda folder: blocks.rivals(stored(folder), ROOT / "results/average"),
+    "headline": lambda folder: headline(stored(folder)),
+    **blocks.BLOCKS,
 }
 
 
 PICTURES: dict[str, Callable[[Path], None]] = {
-    "docs/average.png": lambda path: blocks.curves(rows_of_the_paper("results/cifar10-fifth"), path),
     "docs/figure2.png": lambda path: drawn(path, "figure2:small:cifar10:results/small"),
     "docs/figure6.png": lambda path: drawn(path, "figure6:small:cifar10:results/small"),
+    **blocks.PICTURES,
 }
 
 

@@ -1,4 +1,4 @@
-"""The tables of docs/beyond.md, from stored runs."""
+"""The generated blocks of docs/beyond.md, from stored runs: tools/docs.py takes BLOCKS and PICTURES from here."""
 
 from __future__ import annotations
 
@@ -15,26 +15,21 @@ from matplotlib.figure import Figure
 from scipy.stats import spearmanr, ttest_ind
 
 import plus
+from cells import BOLD, ROOT, printed_cell, rows, rows_of_the_paper, signed, stored
+from headline import ANYTIME, BASELINES, FINAL, PLUS, WORST, by_average, by_last, contest, with_both
 from onepass.bench import metrics
 from onepass.bench.result import Result
-from onepass.bench.run_config import RunConfig
 from onepass.bench.store import key
 from onepass.errors import UsageError
 from onepass.methods.registry import METHODS
-from onepass.paper.printed import table1
 from onepass.report import grouping, plots
 from onepass.report import summary as report
 from onepass.report.significance import Difference, against, holm, paired, significant
-from onepass.report.tables import format_share
 
 TITLES = {"cifar10": "CIFAR-10", "cifar100": "100 classes of Tiny ImageNet"}  # the latter in CIFAR-100's layout
 CHOSEN = "decay 0.98"
-BOLD = (
-    "In brackets the number of seeds. Bold: real by a paired t test over seeds, Holm-adjusted in its column (p < 0.05)."
-)
-PLUS, RIVALS = "er-fsl+", ("er-fsl", "ocm", "pcr", "scr", "er-ace", "iid", "iid++")
 REFERENCES = ("iid", "iid++")
-FINAL, ANYTIME, WORST = range(3)  # the last: a measure that one task alone does not have
+SIDES = {"": by_last, " by its average": by_average}
 NOT_RUN = Difference(None, None, None, 0)
 SWING = (
     "How much of this is the noise of a step? Deviation, in points, of one run's accuracy over ten looks, five steps "
@@ -42,19 +37,6 @@ SWING = (
     "last looks:"
 )
 Seeds = dict[int, float]
-
-
-def signed(difference: Difference) -> str:
-    """In points, with its interval and n; bold where it is real."""
-    if difference.mean is None:
-        return "not run"
-    text = f"{format_share(difference.mean, difference.interval, '+')} ({difference.n})"
-    return f"**{text}**" if significant(difference) else text
-
-
-def rows(heads: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(heads) + " |", "|---|" + "---:|" * (len(heads) - 1)]
-    return "\n".join([*lines, *("| " + " | ".join(cells) + " |" for cells in body)])
 
 
 def averages(folder: Path) -> str:
@@ -117,14 +99,6 @@ def swing(title: str, group: Sequence[Mapping[str, Any]]) -> str:
     return f"- {title}: {'; '.join(parts)} (n = {len(group)})"
 
 
-def with_both(results: Sequence[Result]) -> dict[str, list[Result]]:
-    """The runs of each method that kept an average and looked on their way."""
-    found = [one for one in results if one.accuracy_matrix_average and one.anytime]
-    if found:
-        grouping.check_one_protocol(found)
-    return grouping.by_method(found)
-
-
 def last_and_average(results: Sequence[Result]) -> str:
     """Each method by its last weights and by their average: at the end, on the way, and at its worst."""
     groups = with_both(results)
@@ -132,7 +106,7 @@ def last_and_average(results: Sequence[Result]) -> str:
         return "Not run yet."
     # For each method, each side (last weights, average) and each measure (final, anytime, worst case) a value a run.
     sides = {
-        name: [list(zip(*map(side, group), strict=True)) for side in (_last, _average)]
+        name: [list(zip(*map(side, group), strict=True)) for side in (by_last, by_average)]
         for name, group in groups.items()
     }
     body = [[report.title(name)] for name in groups]
@@ -159,7 +133,7 @@ def noise(groups: Mapping[str, Sequence[Result]]) -> str:
         "Deviation of the final accuracy between seeds of one row, pooled, and agreement with the paper:",
         "",
     ]
-    for side, measures in {"last weights": _last, "average": _average}.items():
+    for side, measures in {"last weights": by_last, "average": by_average}.items():
         values = {name: [measures(one)[0] for one in group] for name, group in groups.items()}
         several = [runs for runs in values.values() if len(runs) > 1]
         parts = []
@@ -176,40 +150,6 @@ def noise(groups: Mapping[str, Sequence[Result]]) -> str:
     return "\n".join(lines)
 
 
-def printed_cell(config: RunConfig) -> tuple[float, float] | None:
-    """The paper's mean and interval for a run's row and column, if it has that row."""
-    return table1(config.method, config.stream, getattr(config.settings, "memory", 0))
-
-
-def contest(results: Sequence[Result]) -> tuple[list[Result], dict[str, list[Result]]]:
-    """The runs of ER-FSL+, and those of each rival on the same seeds: others would shift the means beside its own."""
-    ours = grouping.by_method([one for one in results if one.config.method == PLUS and one.anytime]).get(PLUS, [])
-    seeds = {one.config.seed for one in ours}
-    groups = with_both([one for one in results if one.config.method in RIVALS and one.config.seed in seeds])
-    if ours:
-        grouping.check_one_protocol([*ours, *(one for group in groups.values() for one in group)])
-    return ours, {name: groups[name] for name in RIVALS if name in groups}
-
-
-def headline(results: Sequence[Result]) -> str:
-    """Where ER-FSL+ and its rivals end, and what a step of each costs: for a reader in a hurry."""
-    ours, groups = contest(results)
-    if not ours:
-        return "Not run yet."
-
-    def end(group: Sequence[Result], side: Callable[[Result], tuple[float, ...]]) -> str:
-        return report.cell(metrics.summarise([side(one)[FINAL] for one in group]))
-
-    cells = {PLUS: ["-", end(ours, _last)]}  # its last weights are not what it predicts by
-    cells |= {name: [end(group, side) for side in SIDES.values()] for name, group in groups.items()}
-    runs = {PLUS: ours, **groups}
-    body = [
-        [report.title(name), *both, f"{METHODS[name].cost:g}", str(len(runs[name]))] for name, both in cells.items()
-    ]
-    heads = ["final accuracy %", "by last weights", "by an average of them", "FLOPs / ER", "runs"]
-    return rows(heads, body)
-
-
 def claim(results: Sequence[Result]) -> str:
     """ER-FSL+ and its rivals, these by their last weights and by their averages.
 
@@ -223,7 +163,7 @@ def claim(results: Sequence[Result]) -> str:
     body = [[report.title(PLUS)], *([f"{report.title(name)}{side}"] for name, side in lines)]
     holds = []
     for measure, title in ((FINAL, "at the end"), (ANYTIME, "on the way")):
-        own = {one.config.seed: _last(one)[measure] for one in ours}
+        own = {one.config.seed: by_last(one)[measure] for one in ours}
         body[0] += [report.cell(metrics.summarise(list(own.values()))), ""]
         rivals = [{one.config.seed: SIDES[side](one)[measure] for one in groups[name]} for name, side in lines]
         found = [behind(name, values, own, measure) for (name, _), values in zip(lines, rivals, strict=True)]
@@ -237,7 +177,7 @@ def claim(results: Sequence[Result]) -> str:
     for row, (name, _) in zip(body[1:], lines, strict=True):
         row += [f"{METHODS[name].cost:g}", str(len(groups[name]))]
     heads = ["row", "final", f"minus {report.title(PLUS)}", "anytime", f"minus {report.title(PLUS)}", "FLOPs / ER", "n"]
-    absent = [report.title(name) for name in RIVALS if name not in groups]
+    absent = [report.title(name) for name in BASELINES if name not in groups]
     missing = f" Not run on these seeds: {', '.join(absent)}." if absent else ""
     note = (
         "In brackets the number of seeds. Bold: p < 0.05, Holm-adjusted in its column, by a paired t test over common "
@@ -299,21 +239,6 @@ def curves(results: Sequence[Result], path: Path) -> None:
     drawn.supylabel("accuracy on all tasks met so far, %", fontsize="small")
     drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside upper right", ncols=2, frameon=False)
     plots.save(drawn, path)
-
-
-def _last(result: Result) -> tuple[float, float, float]:
-    return _measures(result.accuracy_matrix, [point["accuracy"] for point in result.anytime])
-
-
-def _average(result: Result) -> tuple[float, float, float]:
-    return _measures(result.accuracy_matrix_average, [point["accuracy_average"] for point in result.anytime])
-
-
-SIDES = {"": _last, " by its average": _average}
-
-
-def _measures(matrix: metrics.Matrix, looks: metrics.Matrix) -> tuple[float, float, float]:
-    return metrics.final_accuracy(matrix), metrics.average_anytime(looks), metrics.worst_case(looks, matrix)
 
 
 def changes(results: Sequence[Result], costs: Mapping[str, Mapping[str, float]]) -> str:
@@ -433,3 +358,22 @@ def verdict(gains: Sequence[Sequence[float]], runs: int) -> str:
     if lost > 1 or any(metrics.mean(stream) <= 0 for stream in done):
         return "no"
     return "yes" if len(done) == len(gains) else "open"
+
+
+def _costs() -> dict[str, dict[str, float]]:
+    path = ROOT / "results/benchmarks/changes.json"
+    found: dict[str, dict[str, float]] = json.loads(path.read_text()) if path.exists() else {}
+    return found
+
+
+BLOCKS: dict[str, Callable[[str], str]] = {
+    "averages": lambda folder: averages(ROOT / folder),
+    "average": lambda folder: last_and_average(rows_of_the_paper(folder)),
+    "claim": lambda folder: claim(stored(folder)),
+    "changes": lambda folder: changes(stored(folder), _costs()),
+    "again": lambda folder: again(stored(folder)),
+    "rivals": lambda folder: rivals(stored(folder), ROOT / "results/average"),
+}
+PICTURES: dict[str, Callable[[Path], None]] = {
+    "docs/average.png": lambda path: curves(rows_of_the_paper("results/cifar10-fifth"), path),
+}

@@ -18,8 +18,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-
 from onepass.bench.metrics import final_accuracy
 from onepass.bench.run_config import RunConfig
 from onepass.errors import UsageError

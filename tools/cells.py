@@ -1,0 +1,44 @@
+"""What the tables of the documents share: reading stored runs, and writing cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from onepass.bench.result import Result
+from onepass.bench.run_config import RunConfig
+from onepass.bench.store import load_all
+from onepass.paper.printed import table1
+from onepass.report.significance import Difference, significant
+from onepass.report.tables import format_share
+
+ROOT = Path(__file__).resolve().parent.parent
+BOLD = (
+    "In brackets the number of seeds. Bold: real by a paired t test over seeds, Holm-adjusted in its column (p < 0.05)."
+)
+
+
+def stored(folder: str) -> list[Result]:
+    return load_all(ROOT / folder)
+
+
+def rows_of_the_paper(folder: str) -> list[Result]:
+    return [result for result in stored(folder) if printed_cell(result.config)]
+
+
+def printed_cell(config: RunConfig) -> tuple[float, float] | None:
+    """The paper's mean and interval for a run's row and column, if it has that row."""
+    return table1(config.method, config.stream, getattr(config.settings, "memory", 0))
+
+
+def rows(heads: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(heads) + " |", "|---|" + "---:|" * (len(heads) - 1)]
+    return "\n".join([*lines, *("| " + " | ".join(cells) + " |" for cells in body)])
+
+
+def signed(difference: Difference) -> str:
+    """In points, with its interval and n; bold where it is significant."""
+    if difference.mean is None:
+        return "not run"
+    text = f"{format_share(difference.mean, difference.interval, '+')} ({difference.n})"
+    return f"**{text}**" if significant(difference) else text
