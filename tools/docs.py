@@ -184,7 +184,7 @@ def cost(path: str) -> str:
     return "\n".join([*rows, "", note])
 
 
-def bench(path: str) -> str:
+def orchestration(path: str) -> str:
     """What orchestration costs, a line for each measurement that was made."""
     if not (ROOT / path).exists():
         return "Not measured yet."
@@ -194,7 +194,7 @@ def bench(path: str) -> str:
         took = f"{row['side by side']:.0f} s over {row['one after the other']:.0f} s"
         ratio = f"**{row['ratio']:.2f}** of the time of one after the other with {row['cores']} cores each"
         lines.append(f"- Two `slim-resnet18` runs side by side, a core each: {ratio} ({took}).")
-    if row := found.get("orchestration"):
+    if row := found.get("overhead"):
         lines.append(
             f"- Of a stored `slim-resnet18` run of {row['steps']} steps ({row['seconds']:.0f} s, memory 1000), "
             f"**{100 * row['share']:.1f} %** is neither a step nor an evaluation: data, building, checkpoints, lines."
@@ -204,7 +204,7 @@ def bench(path: str) -> str:
             f"- Table 1 from {row['runs']:,} stored runs: **{row['seconds']:.1f} s** (plan {row['planning']:.1f}, "
             f"reading {row['loading']:.1f}, table {row['table']:.1f})."
         )
-    return "\n".join([*lines, "", "`python benchmarks/bench.py side|orchestration|reading`."])
+    return "\n".join([*lines, "", "`python benchmarks/orchestration.py side|overhead|reading`."])
 
 
 def tries(folder: str) -> str:
@@ -299,7 +299,7 @@ KINDS: dict[str, Callable[[str], str]] = {
     "protocol": protocol,
     "experiment": experiment,
     "tries": tries,
-    "bench": bench,
+    "orchestration": orchestration,
     "names": names,
     "headline": lambda folder: headline(stored(folder)),
     **blocks.BLOCKS,

@@ -1,10 +1,10 @@
-"""What the bench itself costs: runs side by side, orchestration around a run, reading a full table.
+"""What orchestration costs: runs side by side, the overhead around a run, reading a full table.
 
-    python benchmarks/bench.py side|orchestration|reading [--save results/benchmarks/bench.json]
+    python benchmarks/orchestration.py side|overhead|reading [--save results/benchmarks/orchestration.json]
 
-side           two slim-resnet18 runs side by side, one core each, over one after the other with both cores each
-orchestration  the share of a stored run that is neither a step nor an evaluation
-reading        table 1 from its 2,130 different runs (2,400 cells and runs) on disk
+side      two slim-resnet18 runs side by side, one core each, over one after the other with both cores each
+overhead  the share of a stored run that is neither a step nor an evaluation
+reading   table 1 from its 2,130 different runs (2,400 cells and runs) on disk
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def side(place: Path) -> dict[str, float]:
     return {**best, "ratio": best["side by side"] / best["one after the other"], "cores": os.cpu_count() or 0}
 
 
-def orchestration(place: Path) -> dict[str, float]:
+def overhead(place: Path) -> dict[str, float]:
     """The share of a stored run's seconds that is neither a step nor an evaluation."""
     torch.set_num_threads(1)
     [config] = configs(photographs(place, LONGER), 1)
@@ -123,11 +123,11 @@ def reading(place: Path) -> dict[str, float]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["side", "orchestration", "reading"])
+    parser.add_argument("what", choices=["side", "overhead", "reading"])
     parser.add_argument("--save", type=Path)
     values = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        found = {"side": side, "orchestration": orchestration, "reading": reading}[values.what](Path(name))
+        found = {"side": side, "overhead": overhead, "reading": reading}[values.what](Path(name))
     print(json.dumps({values.what: found}, indent=1))
     if values.save:
         known = json.loads(values.save.read_text()) if values.save.exists() else {}
