@@ -1,11 +1,10 @@
-"""Unpacking honest archives, and refusing those made to write elsewhere or to fill the disk."""
+"""Reading honest archives, and refusing those made to write elsewhere or to fill the memory."""
 
 from __future__ import annotations
 
 import bz2
 import gzip
 import io
-import os
 import random
 import stat
 import struct
@@ -13,11 +12,12 @@ import tarfile
 import time
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from onepass.data.archive import ArchiveError, members, sniff, unpack
+from onepass.data.archive import ArchiveError, members, sniff
 
 FILES = {"batches/data_1": b"one" * 1000, "batches/deep/er/data_2": b"", "readme.txt": b"hello"}
 
@@ -53,17 +53,20 @@ def zip_link(name: str) -> zipfile.ZipInfo:
     return info
 
 
-def refused(tmp_path: Path, content: bytes, name: str = "a.tar", bytes_: int = 10**6, files: int = 100) -> str:
-    """The message for an archive that must not be unpacked; nothing may be left of it, and it must not take long."""
-    root = tmp_path / "root"
-    root.mkdir(exist_ok=True)
+def contents(archive: Path, limit_bytes: int = 10**6, limit_files: int = 100) -> dict[str, bytes | None]:
+    """All of an archive; None for a folder."""
+    found = members(archive, limit_bytes=limit_bytes, limit_files=limit_files)
+    return {str(name): None if pieces is None else b"".join(pieces) for name, pieces in found}
+
+
+def refused(tmp_path: Path, content: bytes, name: str = "a.tar") -> str:
+    """The message for an archive that must not be read; it must not take long."""
     archive = tmp_path / name
     archive.write_bytes(content)
-    before, start = sorted(tmp_path.rglob("*")), time.perf_counter()
+    start = time.perf_counter()
     with pytest.raises(ArchiveError) as caught:
-        unpack(archive, root / "into", limit_bytes=bytes_, limit_files=files)
+        contents(archive)
     assert time.perf_counter() - start < 10  # not minutes, even on a busy machine
-    assert sorted(tmp_path.rglob("*")) == before
     assert str(archive) in str(caught.value)
     return str(caught.value)
 
@@ -72,30 +75,15 @@ def refused(tmp_path: Path, content: bytes, name: str = "a.tar", bytes_: int = 1
 def test_what_was_packed_comes_out(name: str, tmp_path: Path) -> None:
     mode = {"gz": "w:gz", "tgz": "w:gz", "bz2": "w:bz2", "xz": "w:xz", "bin": "w:xz"}.get(name.split(".")[-1], "w")
     content = zip_bytes([*FILES.items()]) if name == "a.zip" else tar_bytes([*FILES.items()], mode)
-    archive, into = tmp_path / name, tmp_path / "some" / "place"
-    archive.write_bytes(content)
-    paths = unpack(archive, into, limit_bytes=3005, limit_files=3)
-    assert paths == sorted(into / name for name in FILES)
-    assert {str(path.relative_to(into)): path.read_bytes() for path in paths} == FILES
-    assert sorted(path.name for path in into.parent.iterdir()) == ["place"]
-    assert into.stat().st_mode & 0o777 == into.parent.stat().st_mode & 0o777
+    (tmp_path / name).write_bytes(content)
+    assert contents(tmp_path / name, limit_bytes=3005, limit_files=3) == FILES
 
 
-def test_folders_dots_and_an_empty_target_are_fine(tmp_path: Path) -> None:
+def test_folders_and_dots_are_fine(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(
         tar_bytes([(special(".", tarfile.DIRTYPE), b""), (special("./x/", tarfile.DIRTYPE), b""), ("./x/y", b"1")])
     )
-    (tmp_path / "into").mkdir()
-    assert unpack(tmp_path / "a.tar", tmp_path / "into", limit_bytes=9, limit_files=9) == [tmp_path / "into/x/y"]
-
-
-def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "a.tar").write_bytes(tar_bytes([("x", b"new")]))
-    (tmp_path / "into").mkdir()
-    (tmp_path / "into" / "x").write_text("old")
-    with pytest.raises(ArchiveError, match="is there already"):
-        unpack(tmp_path / "a.tar", tmp_path / "into", limit_bytes=9, limit_files=9)
-    assert (tmp_path / "into" / "x").read_text() == "old"
+    assert contents(tmp_path / "a.tar") == {"x": None, "x/y": b"1"}
 
 
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:xz"])
@@ -139,27 +127,12 @@ def test_links_devices_and_pipes_are_refused(kind: bytes, said: str, tmp_path: P
     assert said in message
 
 
-def test_a_link_cannot_be_written_through(tmp_path: Path) -> None:
-    (tmp_path / "outside").mkdir()
-    link = special("x", tarfile.SYMTYPE, str(tmp_path / "outside"))
-    refused(tmp_path, tar_bytes([(link, b""), ("x/evil", b"evil")]))
-    refused(tmp_path, tar_bytes([(special("x", tarfile.SYMTYPE, "."), b""), ("x/../../evil", b"evil")]))
-    assert "link" in refused(tmp_path, zip_bytes([(zip_link("x"), b"y"), ("z", b"")]), "a.zip")
-    refused(tmp_path, zip_bytes([(zip_link("x"), str(tmp_path / "outside").encode()), ("x/evil", b"evil")]), "a.zip")
-    assert list((tmp_path / "outside").iterdir()) == []
-
-
-@pytest.mark.parametrize("pack", [tar_bytes, zip_bytes])
-@pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_a_second_member_of_a_name_is_refused(pack: Callable[[list[tuple[str, bytes]]], bytes], tmp_path: Path) -> None:
-    assert "twice" in refused(tmp_path, pack([("x", b"good"), ("x", b"evil")]))
-    assert "twice" in refused(tmp_path, pack([("x", b"good"), ("./x", b"evil")]))
-    assert "x/y" in refused(tmp_path, pack([("x", b"a file"), ("x/y", b"in a file")]))
-    assert "x" in refused(tmp_path, pack([("x/y", b"1"), ("x", b"a file where a folder is")]))
+def test_a_link_in_a_zip_is_refused(tmp_path: Path) -> None:
+    assert "x: it is a link" in refused(tmp_path, zip_bytes([("good", b""), (zip_link("x"), b"good")]), "a.zip")
 
 
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
-def test_bytes_are_counted_as_they_are_written(mode: str, tmp_path: Path) -> None:
+def test_bytes_are_counted_as_they_are_read(mode: str, tmp_path: Path) -> None:
     bomb = tar_bytes([(f"zeros{i}", bytes(400_000)) for i in range(4)], mode)
     assert "more than the 1,000,000 bytes allowed" in refused(tmp_path, bomb)
     files = tar_bytes([("a", bytes(600_000)), ("b", bytes(600_000))], mode)
@@ -241,20 +214,17 @@ def test_an_archive_cut_anywhere_is_refused(mode: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz", "zip"])
-def test_damaged_archives_are_unpacked_or_refused(mode: str, tmp_path: Path) -> None:
+def test_damaged_archives_are_read_or_refused(mode: str, tmp_path: Path) -> None:
     chance = random.Random(1)
     noise = chance.randbytes(1500)
     whole = zip_bytes([("a", noise)]) if mode == "zip" else tar_bytes([("a", noise)], mode)
-    for n in range(60):
+    for _ in range(60):
         damaged = bytearray(whole)
         for _ in range(3):
             damaged[chance.randrange(len(whole))] = chance.randrange(256)
         (tmp_path / "a").write_bytes(damaged)
-        try:
-            unpack(tmp_path / "a", tmp_path / f"into{n}", limit_bytes=10**4, limit_files=5)
-        except ArchiveError:
-            assert not (tmp_path / f"into{n}").exists()
-    assert not list(tmp_path.glob(".*"))
+        with suppress(ArchiveError):  # any other exception is a failure
+            contents(tmp_path / "a", limit_bytes=10**4, limit_files=5)
 
 
 def test_other_files_are_called_what_they_are(tmp_path: Path) -> None:
@@ -263,17 +233,8 @@ def test_other_files_are_called_what_they_are(tmp_path: Path) -> None:
     assert "7z" in refused(tmp_path, b"7z\xbc\xaf\x27\x1c", "a.7z")
     refused(tmp_path, gzip.compress(b"only a file"), "a.gz")
     refused(tmp_path, bz2.compress(b""), "a.bz2")
-    assert "no files" in refused(tmp_path, tar_bytes([]))
     with pytest.raises(ArchiveError, match="No such file"):
-        unpack(tmp_path / "missing.zip", tmp_path / "x", limit_bytes=1, limit_files=1)
-
-
-def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, os.strerror(28))
-
-    monkeypatch.setattr(Path, "rename", full)
-    assert "No space left" in refused(tmp_path, tar_bytes([("a", b"1")]))
+        contents(tmp_path / "missing.zip")
 
 
 def test_html_is_told_by_its_beginning() -> None:

@@ -1,7 +1,7 @@
-"""Unpack archives that may be hostile: nothing outside the folder, no links, no more than was allowed, all or nothing.
+"""Read archives that may be hostile, member by member: no links, no names that lead out, no more than was allowed.
 
-Members are written here one by one, as plain files, into a fresh folder that is renamed into place at the end: tarfile
-and zipfile are asked for names and bytes, never to extract, and the sizes in their headers are not believed.
+Nothing is unpacked: tarfile and zipfile are asked for names and bytes, never to extract, and the sizes in their headers
+are not believed.
 """
 
 from __future__ import annotations
@@ -10,11 +10,9 @@ import bz2
 import gzip
 import lzma
 import re
-import shutil
 import stat
 import struct
 import tarfile
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -27,7 +25,7 @@ from onepass.errors import BadData
 
 _CHUNK = 1 << 20
 _MAX_HEADER = 4 << 20  # tarfile reads a long-name or pax header whole, whatever size it declares
-_MAX_PARTS = 64  # folders in folders; to delete a deeper tree would recurse too far
+_MAX_PARTS = 64  # folders in folders; no data set nests deeper
 _TAR_KINDS = {tarfile.SYMTYPE: "symbolic link", tarfile.LNKTYPE: "hard link", tarfile.FIFOTYPE: "pipe"}
 _TAR_KINDS |= {tarfile.CHRTYPE: "device", tarfile.BLKTYPE: "device"}
 _HTML = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)\b", re.I | re.S)
@@ -62,7 +60,7 @@ _Entry = tuple[str, str, Callable[[], IO[bytes]] | None]  # name, why it is refu
 
 
 class ArchiveError(BadData):
-    """An archive that is damaged, hostile or larger than was allowed; nothing of it was kept."""
+    """An archive that is damaged, hostile or larger than was allowed."""
 
 
 class _Refused(Exception):
@@ -83,35 +81,13 @@ def shown(text: str) -> str:
     return text[:100].encode("unicode_escape").decode("ascii")
 
 
-def unpack(archive: Path, into: Path, *, limit_bytes: int, limit_files: int) -> list[Path]:
-    """Make the new folder `into` of a .tar, .tar.gz, .tar.bz2, .tar.xz or .zip (told by content); its files, sorted."""
-    if into.is_symlink() or (into.exists() and (not into.is_dir() or any(into.iterdir()))):
-        raise ArchiveError(f"{archive}: {into} is there already and no empty folder; remove it or choose another")
-    into.parent.mkdir(parents=True, exist_ok=True)
-    holder = Path(tempfile.mkdtemp(prefix=f".{into.name}.", suffix=".unpacking", dir=into.parent))
-    try:
-        folder = holder / "new"  # mkdtemp's own folder is private, which the result should not be
-        folder.mkdir()
-        names = [
-            name
-            for name, chunks in members(archive, limit_bytes=limit_bytes, limit_files=limit_files)
-            if _placed(archive, name, chunks, folder)
-        ]
-        with _explained(archive):
-            if not names:
-                raise _Refused("it holds no files; download it again")
-            if into.exists():  # Windows does not rename onto an empty folder
-                into.rmdir()
-            folder.rename(into)
-        return sorted(into / name for name in names)
-    finally:
-        shutil.rmtree(holder, ignore_errors=True)
-
-
 def members(
     archive: Path, *, limit_bytes: int, limit_files: int
 ) -> Iterator[tuple[PurePosixPath, Iterator[bytes] | None]]:
-    """Each file's name and content in pieces (None for a folder), in order, without unpacking; read it or skip it."""
+    """Each member's name and content in pieces (None for a folder), in order; read it or skip it.
+
+    The archive may be a .tar, .tar.gz, .tar.bz2, .tar.xz or .zip, told by its content.
+    """
     left = limit_bytes
 
     def pieces(name: str, content: Callable[[], IO[bytes]]) -> Iterator[bytes]:
@@ -133,19 +109,6 @@ def members(
                 path = _checked(name)
             if path.parts:  # tars made of "." begin with it
                 yield path, pieces(name, content) if content else None
-
-
-def _placed(archive: Path, name: PurePosixPath, pieces: Iterator[bytes] | None, folder: Path) -> bool:
-    """Write a member into a folder without links; whether it is a file."""
-    target = folder / name
-    with _explained(archive, str(name)):
-        if pieces is None:
-            target.mkdir(parents=True, exist_ok=True)
-            return False
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with target.open("xb") as file:  # x: a second member of the name (on some disks, in another case) fails
-            file.writelines(pieces)
-    return True
 
 
 def _entries(archive: Path, limit_bytes: int, limit_files: int) -> Iterator[_Entry]:
@@ -228,10 +191,8 @@ def _explained(archive: Path, member: str = "") -> Iterator[None]:
         yield
     except ArchiveError:
         raise
-    except FileExistsError:
-        raise ArchiveError(f"{where}: the archive holds this name twice, which is refused") from None
     except _Refused as error:
         raise ArchiveError(f"{where}: {error}") from None
     except (*_BROKEN, *_OVERWHELMED) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
-        raise ArchiveError(f"{where}: cannot be unpacked: {shown(reason)}") from error
+        raise ArchiveError(f"{where}: cannot be read: {shown(reason)}") from error

@@ -29,7 +29,6 @@ N_CLASSES = 100
 SIZE = 84
 TEST_SHARE = 1 / 6
 PARTS = ("train", "val", "test")
-NAMES = ("mini-imagenet", "mini_imagenet", "miniimagenet")
 NOTE = f"1/6 of each class held out for testing, the classes of all three parts together (seed {images.SEED})"
 
 
