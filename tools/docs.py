@@ -18,6 +18,7 @@ from pathlib import Path
 import onepass
 from cells import BOLD, ROOT, printed_cell, rows_of_the_paper, signed, stored
 from headline import headline
+from index import index
 from onepass import executors
 from onepass.bench.result import Result
 from onepass.bench.store import key
@@ -302,6 +303,7 @@ KINDS: dict[str, Callable[[str], str]] = {
     "orchestration": orchestration,
     "names": names,
     "headline": lambda folder: headline(stored(folder)),
+    "index": lambda folder: index(ROOT / folder),
     **blocks.BLOCKS,
 }
 
@@ -323,7 +325,7 @@ def main() -> int:
     if not check:
         for name, draw in PICTURES.items():
             draw(ROOT / name)
-    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+    for path in [ROOT / "README.md", ROOT / "results/README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         text = path.read_text()
         if (new := filled(text)) != text:
             stale.append(path.relative_to(ROOT))
