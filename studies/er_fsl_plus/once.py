@@ -1,6 +1,6 @@
 """One view of each image in the place of the image and a view: twice as many images for the same work.
 
-Beside candidates.py, not in it: stored runs know a learner by the hash of its file.
+Beside candidates.py, not in it: stored runs know a learner by a hash of its code, which must stay.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """The queue of long runs, one command a line, most needed first.
 
-    python studies/real_streams/runs.py | xargs ...   (see queue.sh beside this file)
-
 Every run keeps an average of its weights (ER-FSL+ its own), so that each row can be read
 by last weights and by average.
 """
