@@ -14,7 +14,7 @@ import torch
 from PIL import Image, ImageFile
 
 from data_helpers import Pixels, noise, some_classes
-from onepass.data import Dataset, Found, Source, cache, catalog, folder, images
+from onepass.data import BadImages, Dataset, LocatedFiles, Source, cache, catalog, folder, images
 from onepass.errors import UsageError
 
 
@@ -27,8 +27,8 @@ def cut(path: Path, keep: float = 0.6) -> Path:
     return path
 
 
-def find(path: Path, on_bad: folder.OnBad = "skip") -> Found:
-    found = folder.find(path, 0, on_bad=on_bad)
+def find(path: Path, bad_images: BadImages = "skip") -> LocatedFiles:
+    found = folder.find(path, 0, bad_images=bad_images)
     assert found is not None
     return found
 
@@ -37,10 +37,10 @@ def written(tmp_path: Path, root: Path) -> Dataset:
     return cache.write_cache(tmp_path / "arrays" / root.name, find(root))
 
 
-def refused(tmp_path: Path, root: Path, on_bad: folder.OnBad = "skip") -> str:
+def refused(tmp_path: Path, root: Path, bad_images: BadImages = "skip") -> str:
     """The message a person gets; nothing is left where the cache would have been."""
     with pytest.raises(UsageError) as caught:
-        cache.write_cache(tmp_path / "arrays" / "cache", find(root, on_bad))
+        cache.write_cache(tmp_path / "arrays" / "cache", find(root, bad_images))
     assert not (tmp_path / "arrays").exists() or not list((tmp_path / "arrays").iterdir())
     return str(caught.value)
 
@@ -233,4 +233,4 @@ def test_a_cache_that_left_some_out_is_refused_to_who_wants_none_left_out(tmp_pa
     cut(root / "dog" / "x.jpg")
     assert len(catalog.load(str(root), root=tmp_path).y) == 8
     with pytest.raises(UsageError, match="1 of 11 images do not decode"):
-        catalog.load(str(root), root=tmp_path, bad_images="error")
+        catalog.Datasets(tmp_path, bad_images="error").load(str(root))

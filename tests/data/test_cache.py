@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from onepass.data import Found, Source, Split, cache
+from onepass.data import LocatedFiles, Source, Split, cache
 from onepass.errors import RunError, UsageError
 
 Block = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
@@ -28,13 +28,13 @@ def blocks(x: npt.NDArray[np.uint8], y: npt.NDArray[np.int64], step: int = 6) ->
         yield x[i : i + step], y[i : i + step]
 
 
-def found_at(path: Path, **changes: object) -> Found:
+def found_at(path: Path, **changes: object) -> LocatedFiles:
     path.write_text("what the images were made from")
     train = changes.get("train", Split(20, (3, 4, 5), partial(blocks, X, Y)))
     finish = changes.get("finish", tuple)
     test = Split(7, (3, 4, 5), partial(blocks, X_TEST, Y_TEST))
     source = Source(("a", "b", "c"), train, test, ("a note",), finish)  # type: ignore[arg-type]
-    return Found("a form", (path,), lambda: source)
+    return LocatedFiles("a form", (path,), lambda: source)
 
 
 def test_what_was_written_comes_back_mapped_and_equal(tmp_path: Path) -> None:

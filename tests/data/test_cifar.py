@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from data_helpers import Pixels, py2_array, py2_dict, py2_int, py2_list, py2_pickle, py2_text
-from onepass.data import Found, Source, Split, cache, cifar
+from onepass.data import LocatedFiles, Source, Split, cache, cifar
 from onepass.errors import BadData, UsageError
 
 Files = dict[str, bytes]
@@ -95,7 +95,7 @@ def packed(path: Path, folder: str, files: Files) -> Path:
     return path
 
 
-def find(root: Path, layouts: tuple[cifar.Layout, ...]) -> Found:
+def find(root: Path, layouts: tuple[cifar.Layout, ...]) -> LocatedFiles:
     found = cifar.find(root, layouts)
     assert found is not None
     return found

@@ -12,12 +12,12 @@ import pytest
 from PIL import Image, ImageFile
 
 from data_helpers import Pixels, noise, save, some_classes
-from onepass.data import SUFFIXES, Source, Split, cache, folder, images
+from onepass.data import SUFFIXES, BadImages, Source, Split, cache, folder, images
 from onepass.errors import UsageError
 
 
-def read(path: Path, image_size: int = 0, on_bad: folder.OnBad = "skip") -> Source:
-    found = folder.find(path, image_size, on_bad=on_bad)
+def read(path: Path, image_size: int = 0, bad_images: BadImages = "skip") -> Source:
+    found = folder.find(path, image_size, bad_images=bad_images)
     assert found is not None
     return found.read()
 
@@ -27,9 +27,9 @@ def whole(split: Split) -> tuple[Pixels, list[int]]:
     return np.concatenate([x for x, _ in blocks]), np.concatenate([y for _, y in blocks]).tolist()
 
 
-def refused(path: Path, image_size: int = 0, on_bad: folder.OnBad = "skip") -> str:
+def refused(path: Path, image_size: int = 0, bad_images: BadImages = "skip") -> str:
     with pytest.raises(UsageError) as caught:
-        read(path, image_size, on_bad)
+        read(path, image_size, bad_images)
     return str(caught.value)
 
 

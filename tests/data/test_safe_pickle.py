@@ -333,7 +333,7 @@ def test_a_pickle_cut_anywhere_is_refused(data: bytes) -> None:
         (b"PK\x03\x04", "this is a zip archive, not a pickle"),
         (b"version https://git-lfs.github.com/spec/v1\n", "this is a Git LFS pointer"),
         (b"", "the file is empty"),
-        (b"404: Not Found", "not a whole pickle"),
+        (b"404: Not LocatedFiles", "not a whole pickle"),
     ],
 )
 def test_a_file_that_is_something_else_is_called_what_it_is(start: bytes, kind: str, tmp_path: Path) -> None:

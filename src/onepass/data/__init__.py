@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     Blocks = Iterator[tuple[NDArray[np.uint8], NDArray[np.int64]]]
 
 SUFFIXES = (".jpg", ".jpeg", ".jpe", ".png", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".pbm", ".pnm", ".tif", ".tiff")
+BadImages = Literal["skip", "error"]  # what to do about images that do not decode
 HIDDEN = (".", "__MACOSX")  # how names begin that are not looked at
 
 
@@ -55,7 +56,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Found:
+class LocatedFiles:
     """Files of a known form, found by looking, not opened yet. `files` tell whether anything has changed since."""
 
     form: str  # for people: "CIFAR-10, python version, archive"

@@ -20,7 +20,7 @@ from typing import IO, Any
 import numpy as np
 import torch
 
-from onepass.data import HIDDEN, SUFFIXES, Dataset, Found, Source, Split
+from onepass.data import HIDDEN, SUFFIXES, Dataset, LocatedFiles, Source, Split
 from onepass.errors import RunError, UsageError
 
 FORMAT = "onepass-arrays-1"
@@ -96,7 +96,7 @@ def _map(path: Path, size: int) -> torch.Tensor:
     return tensor
 
 
-def write_cache(folder: Path, found: Found, progress: Progress = lambda done, total: None) -> Dataset:
+def write_cache(folder: Path, found: LocatedFiles, progress: Progress = lambda done, total: None) -> Dataset:
     """Read what was found and put its arrays into the folder."""
     progress(0, 0)
     try:

@@ -1,25 +1,29 @@
-"""Streams by name or by path: where their images are looked for, and what suits them."""
+"""Streams by name or by path: who finds their images, and what suits them. A new form of data is a file and a line."""
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
 
 from onepass.config import unknown
+from onepass.data import BadImages, Dataset, LocatedFiles
 from onepass.errors import UsageError
-
-if TYPE_CHECKING:
-    from onepass.data import Dataset, Found
 
 
 @dataclass(frozen=True)
 class Stream:
-    """A data set as a stream: its tasks, and what suits its images."""
+    """A data set as a stream: who finds its files, its tasks, and what suits its images.
 
+    `find` is MODULE:FUNCTION below onepass.data, imported when it is needed. It is called with the data folder (with
+    the path, for data of one's own), the size of images that was asked for and what to do about images that do not
+    decode. It gives a data set, or where its files are, or None where there are none.
+    """
+
+    find: str
     n_tasks: int
     net: str
     augment: str
@@ -27,11 +31,15 @@ class Stream:
     aliases: tuple[str, ...] = ()
     n_classes: int = 0  # 0: as there are
     shape: tuple[int, int, int] = (0, 0, 0)
+    scales: bool = False  # whether another size of images may be asked for
 
 
 STREAMS: dict[str, Stream] = {
-    "digits": Stream(5, "small-cnn", "digits", "8x8 digits, 10 classes; part of onepass", (), 10, (1, 8, 8)),
+    "digits": Stream(
+        "digits:find", 5, "small-cnn", "digits", "8x8 digits, 10 classes; part of onepass", (), 10, (1, 8, 8)
+    ),
     "cifar10": Stream(
+        "cifar:find_cifar10",
         5,
         "resnet18",
         "colour",
@@ -41,6 +49,7 @@ STREAMS: dict[str, Stream] = {
         (3, 32, 32),
     ),
     "cifar100": Stream(
+        "cifar:find_cifar100",
         10,
         "resnet18",
         "colour",
@@ -50,6 +59,7 @@ STREAMS: dict[str, Stream] = {
         (3, 32, 32),
     ),
     "mini-imagenet": Stream(
+        "mini_imagenet:find",
         10,
         "resnet18",
         "colour",
@@ -57,30 +67,39 @@ STREAMS: dict[str, Stream] = {
         ("split-miniimagenet", "split-mini-imagenet", "seq-miniimg", "splitminiimagenet", "miniimagenet"),
         100,
         (3, 84, 84),
+        scales=True,
     ),
 }
-BadImages = Literal["skip", "error"]
-OWN = Stream(5, "slim-resnet18", "colour", "your own images: a folder or an .npz")
+OWN: dict[str, Stream] = {  # data of one's own, by the suffix of its path
+    "": Stream("folder:find", 5, "slim-resnet18", "colour", "a folder of images", scales=True),
+    ".npz": Stream("npz:find", 5, "slim-resnet18", "colour", "an .npz"),
+}
+PATHS = " or ".join(stream.about for stream in OWN.values())  # for help texts
 
 
 def is_path(name: str) -> bool:
-    return os.sep in name or name.endswith(".npz") or name.startswith((".", "~"))
+    return os.sep in name or name.startswith((".", "~")) or bool(_suffix(name))
+
+
+def _suffix(name: str) -> str:
+    suffix = Path(name).suffix
+    return suffix if suffix in OWN else ""
 
 
 def canonical(name: str) -> str:
     """The one spelling of a stream: its name here for any alias, an absolute path for a path."""
     if is_path(name) or (name not in STREAMS and Path(name).is_dir()):
         return str(Path(name).expanduser().resolve())
-    wanted = name.lower().replace("_", "-")
+    spelling = name.lower().replace("_", "-")
     for known, stream in STREAMS.items():
-        if wanted in (known, *stream.aliases):
+        if spelling in (known, *stream.aliases):
             return known
-    raise unknown("stream", name, STREAMS, "onepass streams lists all; a path to a folder or .npz works too")
+    raise unknown("stream", name, STREAMS, f"onepass streams lists all; a path to {PATHS} works too")
 
 
 def find_stream(name: str) -> Stream:
     """What is known about a stream given by its canonical name."""
-    return OWN if is_path(name) else STREAMS[name]
+    return OWN[_suffix(name)] if is_path(name) else STREAMS[name]
 
 
 def data_dir(given: Path | str | None = None) -> Path:
@@ -90,59 +109,71 @@ def data_dir(given: Path | str | None = None) -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "onepass"
 
 
-def load(
-    name: str,
-    *,
-    root: Path | str | None = None,
-    image_size: int = 0,
-    bad_images: BadImages = "skip",
-    progress: Callable[[int, int], None] = lambda done, total: None,
-    tell: Callable[[list[str]], None] = lambda notes: None,
-) -> Dataset:
-    """The data set of a stream; its arrays are made on the first call, which tells what was noted, and opened on every
-    other."""
-    from onepass.data import cache
+class Datasets:
+    """The data sets that a command needs: each is found, compared with its files and opened once.
 
-    place = data_dir(root)
-    if image_size and name != "mini-imagenet" and (not is_path(name) or name.endswith(".npz")):
-        raise UsageError(f"--image-size {image_size}: {name} keeps its size; folders and mini-imagenet can be scaled")
-    if name == "digits":
-        from onepass.data import digits
+    `rescan=False` is for workers of a command that has just compared them: what is there is opened as it is.
+    """
 
-        return digits.load()
-    folder = cache_folder(name, place, image_size)
-    found = find(name, place, image_size, bad_images)
-    if found is None:
-        ready = cache.open_cache(folder)  # the files it was made from may be gone
+    def __init__(
+        self,
+        root: Path | str | None = None,
+        *,
+        bad_images: BadImages = "skip",
+        rescan: bool = True,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+        tell: Callable[[list[str]], None] = lambda notes: None,
+    ) -> None:
+        self.place, self.bad_images, self.rescan = data_dir(root), bad_images, rescan
+        self.progress, self.tell = progress, tell
+        self.opened: dict[tuple[str, int], Dataset] = {}
+
+    def load(self, name: str, image_size: int = 0) -> Dataset:
+        """The data set of a stream; its arrays are made on the first call ever, which tells what was noted."""
+        if (name, image_size) not in self.opened:
+            self.opened[name, image_size] = self._open(name, image_size)
+        return self.opened[name, image_size]
+
+    def _open(self, name: str, image_size: int) -> Dataset:
+        from onepass.data import cache
+
+        if image_size and not find_stream(name).scales:
+            scalable = [known for known, stream in STREAMS.items() if stream.scales]
+            can = ", ".join([*scalable, *(stream.about for stream in OWN.values() if stream.scales)])
+            raise UsageError(f"--image-size {image_size}: {name} keeps its size; these can be scaled: {can}")
+        folder = cache_folder(name, self.place, image_size)
+        if not self.rescan and (ready := cache.open_cache(folder)) is not None:
+            return ready
+        located = find(name, self.place, image_size, self.bad_images)
+        if isinstance(located, Dataset):
+            return located
+        if located is None:
+            ready = cache.open_cache(folder)  # the files it was made from may be gone
+            if ready is None:
+                raise UsageError(_missing(name, self.place))
+            return ready
+        ready = cache.open_cache(folder, located.files)
         if ready is None:
-            raise UsageError(_missing(name, place))
+            ready = cache.write_cache(folder, located, self.progress)
+            self.tell(cache.notes(folder))
+        skipped = [note for note in cache.notes(folder) if "do not decode" in note]
+        if skipped and self.bad_images == "error":
+            raise UsageError(f"{name}: {'; '.join(skipped)}; remove or mend them, or leave --bad-images at skip")
         return ready
-    ready = cache.open_cache(folder, found.files)
-    if ready is None:
-        ready = cache.write_cache(folder, found, progress)
-        tell(cache.notes(folder))
-    skipped = [note for note in cache.notes(folder) if "do not decode" in note]
-    if skipped and bad_images == "error":
-        raise UsageError(f"{name}: {'; '.join(skipped)}; remove or mend them, or leave --bad-images at skip")
-    return ready
 
 
-def find(name: str, place: Path, image_size: int = 0, bad_images: BadImages = "skip") -> Found | None:
+def load(name: str, *, root: Path | str | None = None, image_size: int = 0) -> Dataset:
+    """The data set of a stream; where several are needed, or one several times, `Datasets` opens each once."""
+    return Datasets(root).load(name, image_size)
+
+
+def find(name: str, place: Path, image_size: int = 0, bad_images: BadImages = "skip") -> Dataset | LocatedFiles | None:
     """The files of a stream, in whatever form they are there."""
-    if is_path(name):
-        from onepass.data import folder, npz
-
-        if name.endswith(".npz"):
-            return npz.find(Path(name))
-        return folder.find(Path(name), image_size, on_bad=bad_images)
-    if name == "mini-imagenet":
-        from onepass.data import mini_imagenet
-
-        return mini_imagenet.find(place, image_size)
-    from onepass.data import cifar, parquet
-
-    layouts, label, n = (cifar.CIFAR10, "label", 10) if name == "cifar10" else (cifar.CIFAR100, "fine_label", 100)
-    return cifar.find(place, layouts) or parquet.find(place, label, n, side=32)
+    module, _, function = find_stream(name).find.partition(":")
+    located: Dataset | LocatedFiles | None = getattr(importlib.import_module(f"onepass.data.{module}"), function)(
+        Path(name) if is_path(name) else place, image_size, bad_images
+    )
+    return located
 
 
 def cache_folder(name: str, place: Path, image_size: int) -> Path:
@@ -154,5 +185,5 @@ def _missing(name: str, place: Path) -> str:
     if is_path(name):
         path = Path(name)
         what = "has no class folders" if path.is_dir() else "is a single file" if path.exists() else "does not exist"
-        return f"{name} {what}: needed is a folder of class/image.jpg, or train/class and test/class, or an .npz"
+        return f"{name} {what}: expected a folder of class/image.jpg, of train/class and test/class, or an .npz"
     return f"no {name} in {place}; run: onepass data get {name}   (--data-dir or ONEPASS_DATA name another folder)"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onepass.data import Found, Source, Split, archive, safe_pickle
+from onepass.data import BadImages, LocatedFiles, Source, Split, archive, parquet, safe_pickle
 from onepass.errors import UsageError
 
 if TYPE_CHECKING:
@@ -72,7 +72,15 @@ CIFAR100 = (
 )
 
 
-def find(root: Path, layouts: tuple[Layout, ...]) -> Found | None:
+def find_cifar10(place: Path, image_size: int = 0, bad_images: BadImages = "skip") -> LocatedFiles | None:
+    return find(place, CIFAR10) or parquet.find(place, "label", 10, side=32)
+
+
+def find_cifar100(place: Path, image_size: int = 0, bad_images: BadImages = "skip") -> LocatedFiles | None:
+    return find(place, CIFAR100) or parquet.find(place, "fine_label", 100, side=32)
+
+
+def find(root: Path, layouts: tuple[Layout, ...]) -> LocatedFiles | None:
     """The first complete form in the folder, or in a folder inside it."""
     if not root.is_dir():
         return None
@@ -81,10 +89,10 @@ def find(root: Path, layouts: tuple[Layout, ...]) -> Found | None:
             version = "binary" if layout.binary else "python"
             needed = [place / name for name in (*layout.train, *layout.test)]
             if all(path.is_file() for path in needed):
-                return Found(f"{version} version, unpacked", tuple(needed), partial(_unpacked, place, layout))
+                return LocatedFiles(f"{version} version, unpacked", tuple(needed), partial(_unpacked, place, layout))
             path = place / layout.archive
             if path.is_file():
-                return Found(f"{version} version, archive", (path,), partial(_packed, path, layout))
+                return LocatedFiles(f"{version} version, archive", (path,), partial(_packed, path, layout))
     return None
 
 

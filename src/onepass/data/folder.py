@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, compress
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
-from onepass.data import HIDDEN, SUFFIXES, Found, Source, images
+from onepass.data import HIDDEN, SUFFIXES, BadImages, LocatedFiles, Source, images
 from onepass.errors import UsageError
 
 TEST_SHARE = 0.2
@@ -22,7 +21,6 @@ DEFAULT_SIZE = 64
 WHERE = ": put them there as class/image.jpg, or as train/class and test/class"
 NAMED = 10  # bad images that a note names
 
-OnBad = Literal["skip", "error"]
 Labelled = tuple[Path, int]
 
 
@@ -40,16 +38,16 @@ class Layout:
         return (*self.train.values(), *(self.test or {}).values())
 
 
-def find(path: Path, image_size: int, *, on_bad: OnBad = "skip") -> Found | None:
+def find(path: Path, image_size: int = 0, bad_images: BadImages = "skip") -> LocatedFiles | None:
     """A folder with folders of images; only the folders' names are looked at."""
-    layout = look(path)
+    layout = detect_layout(path)
     if layout is None:
         return None
     form = "image folder, train and test" if layout.test else "image folder, one folder for each class"
-    return Found(form, layout.files, partial(_read, layout, image_size, on_bad))
+    return LocatedFiles(form, layout.files, partial(_read, layout, image_size, bad_images))
 
 
-def look(path: Path) -> Layout | None:
+def detect_layout(path: Path) -> Layout | None:
     """Train and test if there are folders of that name with class folders in them, else every folder is a class."""
     if not path.is_dir():
         return None
@@ -107,7 +105,7 @@ def list_images(folder: Path, root: Path) -> list[Path]:
     return sorted(found)
 
 
-def _read(layout: Layout, image_size: int, on_bad: OnBad) -> Source:
+def _read(layout: Layout, image_size: int, bad_images: BadImages) -> Source:
     classes = tuple(layout.train)
     if len(classes) < 2:
         raise UsageError(_one_class(layout))
@@ -120,7 +118,7 @@ def _read(layout: Layout, image_size: int, on_bad: OnBad) -> Source:
     else:
         train, test = hold_out(layout.root, train, classes, TEST_SHARE, "folder")
         notes.append(f"no test folder: {TEST_SHARE:.0%} of each class were held out for testing (seed {images.SEED})")
-    return assemble(layout.root, classes, train, test, image_size, on_bad, notes)
+    return assemble(layout.root, classes, train, test, image_size, bad_images, notes)
 
 
 def _labelled(root: Path, classes: tuple[str, ...], folders: dict[str, Path]) -> list[Labelled]:
@@ -148,7 +146,7 @@ def assemble(
     train: Sequence[Labelled],
     test: Sequence[Labelled],
     image_size: int,
-    on_bad: OnBad,
+    bad_images: BadImages,
     notes: Sequence[str],
 ) -> Source:
     """A source of the images that decode. Only headers are read here: each image is decoded once, by its block."""
@@ -165,19 +163,19 @@ def assemble(
     check()
     side, reason = _size(sizes, image_size)
     splits = [images.decoded([item for item in found if item[0] not in bad], side, bad) for found in (train, test)]
-    finish = partial(_finish, paths, bad, on_bad, check)
+    finish = partial(_finish, paths, bad, bad_images, check)
     return Source(classes, splits[0], splits[1], (*notes, *([reason] if reason else [])), finish)
 
 
 def _finish(
-    paths: Sequence[Path], bad: Mapping[Path, str], on_bad: OnBad, check: Callable[[], None]
+    paths: Sequence[Path], bad: Mapping[Path, str], bad_images: BadImages, check: Callable[[], None]
 ) -> tuple[str, ...]:
     """What is known once every image was tried, in the order of the files."""
     named = [f"{path} ({bad[path]})" for path in paths if path in bad]
     if not named:
         return ()
     count = f"{len(named)} of {len(paths)} images do not decode"
-    if on_bad == "error":
+    if bad_images == "error":
         raise UsageError(f"{_some(named)}: {count}; remove them or mend them")
     check()
     return (f"{count} and were skipped: {_some(named)}",)

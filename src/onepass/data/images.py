@@ -7,7 +7,6 @@ scaled to the size, the longer side cut off evenly.
 from __future__ import annotations
 
 import io
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +21,7 @@ from PIL import Image, UnidentifiedImageError
 from onepass.data import Split
 from onepass.data.archive import shown, sniff
 from onepass.errors import UsageError
+from onepass.host import cores
 from onepass.seeds import child_seed
 
 if TYPE_CHECKING:
@@ -171,8 +171,7 @@ def _measured(path: Path) -> tuple[int, int] | str:
 
 def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
     """map() over a few threads, which work only a little ahead, so that results need not fit in memory."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    n = min(cores, _MAX_THREADS)
+    n = min(cores(), _MAX_THREADS)
     pool = ThreadPoolExecutor(n)
     try:
         ahead: deque[Callable[[], Result]] = deque()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onepass.data import catalog, fetch
+from onepass.data import BadImages, Dataset, catalog, fetch
 from onepass.errors import UsageError
 
 
@@ -51,22 +51,22 @@ def get(name: str, root: Path, url: str, progress: Callable[[int, int | None], N
 
 
 def check(
-    name: str, root: Path, image_size: int, bad_images: catalog.BadImages, progress: Callable[[int, int], None]
+    name: str, root: Path, image_size: int, bad_images: BadImages, progress: Callable[[int, int], None]
 ) -> dict[str, Any]:
     """What a stream's data is and what is wrong with it, every byte verified. Problems are listed, not raised."""
     from onepass.data import cache
 
     stream = catalog.canonical(name)
     facts: dict[str, Any] = {"stream": stream, "problems": []}
-    if stream == "digits":
+    located = catalog.find(stream, root, image_size)
+    if isinstance(located, Dataset):
         facts["form"] = "part of onepass"
     else:
-        found = catalog.find(stream, root, image_size)
-        facts["form"] = "none found; only its array cache" if found is None else found.form
-        facts["files"] = [] if found is None else [str(path) for path in found.files]
+        facts["form"] = "none found; only its array cache" if located is None else located.form
+        facts["files"] = [] if located is None else [str(path) for path in located.files]
         facts["cache"] = str(catalog.cache_folder(stream, root, image_size))
-    data = catalog.load(stream, root=root, image_size=image_size, bad_images=bad_images, progress=progress)
-    if stream != "digits":
+    data = catalog.Datasets(root, bad_images=bad_images, progress=progress).load(stream, image_size)
+    if "cache" in facts:
         folder = Path(facts["cache"])
         facts["notes"] = cache.notes(folder)
         if not cache.verify(folder):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
-from onepass.data import Found, Source, Split, archive, folder, images, safe_pickle
+from onepass.data import BadImages, LocatedFiles, Source, Split, archive, folder, images, safe_pickle
 from onepass.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Member:
     rows: NDArray[np.int64]
 
 
-def find(place: Path, image_size: int) -> Found | None:
+def find(place: Path, image_size: int = 0, bad_images: BadImages = "skip") -> LocatedFiles | None:
     """The first complete form in the folder or in a folder inside it; those with the data set's name come first."""
     if not place.is_dir():
         return None
@@ -49,7 +49,7 @@ def find(place: Path, image_size: int) -> Found | None:
     for candidate in (place, *sorted(inside, key=lambda path: not _is_named(path))):
         for look in (_find_pickles, _find_csv, _find_folders):
             found = look(candidate, image_size)
-            if isinstance(found, Found):
+            if isinstance(found, LocatedFiles):
                 return found
             incomplete = incomplete or found
     if incomplete:
@@ -70,23 +70,25 @@ def _missing(paths: Sequence[Path]) -> str:
     return f"{paths[0].parent} has {', '.join(there)} but not {', '.join(missing)}: MiniImageNet needs all of them"
 
 
-def _find_pickles(place: Path, image_size: int) -> Found | str:
+def _find_pickles(place: Path, image_size: int) -> LocatedFiles | str:
     files = tuple(place / f"mini-imagenet-cache-{part}.pkl" for part in PARTS)
     if all(path.is_file() for path in files):
-        return Found("cache pickles", files, partial(_read_pickles, files, image_size))
+        return LocatedFiles("cache pickles", files, partial(_read_pickles, files, image_size))
     return _missing(files)
 
 
-def _find_csv(place: Path, image_size: int) -> Found | str:
+def _find_csv(place: Path, image_size: int) -> LocatedFiles | str:
     files, folder_of_images = tuple(place / f"{part}.csv" for part in PARTS), place / "images"
     if not folder_of_images.is_dir():
         return ""
     if all(path.is_file() for path in files):
-        return Found("CSV files and images", (*files, folder_of_images), partial(_read_csv, place, files, image_size))
+        return LocatedFiles(
+            "CSV files and images", (*files, folder_of_images), partial(_read_csv, place, files, image_size)
+        )
     return _missing(files) if _is_named(place) else ""
 
 
-def _find_folders(place: Path, image_size: int) -> Found | str:
+def _find_folders(place: Path, image_size: int) -> LocatedFiles | str:
     """Only where the name says so: any folder of class folders looks like this."""
     if not _is_named(place):
         return ""
@@ -96,7 +98,7 @@ def _find_folders(place: Path, image_size: int) -> Found | str:
     places = [path for part in parts or [root] for path in folder.subfolders(part).values()]
     if len(places) < 2:
         return ""
-    return Found("class folders", tuple(places), partial(_read_folders, root, places, image_size))
+    return LocatedFiles("class folders", tuple(places), partial(_read_folders, root, places, image_size))
 
 
 def _read_folders(root: Path, places: Sequence[Path], image_size: int) -> Source:

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
-from onepass.data import Found, Source, Split, archive, images
+from onepass.data import BadImages, LocatedFiles, Source, Split, archive, images
 from onepass.errors import UsageError
 
 if TYPE_CHECKING:
@@ -93,8 +93,9 @@ class Part:
             start += len(block)
 
 
-def find(path: Path) -> Found | None:
-    return Found("npz", (path,), partial(_read, path)) if path.is_file() else None
+def find(path: Path, image_size: int = 0, bad_images: BadImages = "skip") -> LocatedFiles | None:
+    """The file as it is: its arrays have their size, and all of them are images."""
+    return LocatedFiles("npz", (path,), partial(_read, path)) if path.is_file() else None
 
 
 def _read(path: Path) -> Source:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onepass.data import Found, Source, Split, archive, images
+from onepass.data import LocatedFiles, Source, Split, archive, images
 from onepass.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ IMAGE_COLUMNS = ("img", "image")
 ROWS = 256  # decoded at a time
 
 
-def find(folder: Path, label: str, n_classes: int = 0, side: int = 0) -> Found | None:
+def find(folder: Path, label: str, n_classes: int = 0, side: int = 0) -> LocatedFiles | None:
     """*train*.parquet and *test*.parquet, with images and a column `label`, in a folder or at most two inside it.
 
     Files with another number of classes or another side of images are passed over. Without pyarrow, `read` asks for it.
@@ -37,7 +37,7 @@ def find(folder: Path, label: str, n_classes: int = 0, side: int = 0) -> Found |
     for place in (folder, *inside, *(deeper for path in inside for deeper in _folders(path))):
         train, test = (tuple(sorted(place.glob(f"*{part}*.parquet"))) for part in ("train", "test"))
         if train and test:
-            found = Found("parquet", (*train, *test), partial(_read, train, test, label, n_classes))
+            found = LocatedFiles("parquet", (*train, *test), partial(_read, train, test, label, n_classes))
             fits = _fits(train[0], label, n_classes, side)
             if fits:
                 return found
