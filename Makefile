@@ -12,6 +12,7 @@ test: lint types unit system
 lint: .venv/ready-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
 
 types: .venv/ready-test
 	$(BIN)/mypy
