@@ -107,7 +107,15 @@ def reading(place: Path) -> dict[str, float]:
         matrix = [[(number % 97) / 97] * (task + 1) for task in range(size)]
         facts = [{"learned_in": [[0, 51]], "replayed_in": [[0, 51]]}] * size
         names = [f"class {number}" for number in range(100)]
-        filled = Result(config, matrix, 5000, 1.0, "0" * 64, {"sha256": "0" * 64}, host_facts("cpu"))
+        filled = Result(
+            config=config,
+            accuracy_matrix=matrix,
+            steps=5000,
+            seconds=1.0,
+            fingerprint="0" * 64,
+            data={"sha256": "0" * 64},
+            host=host_facts("cpu"),
+        )
         protocol = {**real.protocol, "tasks": [names]}
         save_result(folder(place, config), replace(filled, protocol=protocol, facts=facts, losses=5 * real.losses))
     begin = time.perf_counter()

@@ -152,17 +152,15 @@ def observe_all(learner: Learner, batches: Iterable[Batch]) -> None:
 def result_of(config: RunConfig, last: float, average: float) -> Result:
     """Two tasks; by the last weights the old task falls to 0.2 on the way, by the average to 0.4."""
     looks = [
-        {"step": 10, "accuracy": [0.6], "accuracy_average": [0.8]},
-        {"step": 30, "accuracy": [0.2, 0.4], "accuracy_average": [0.4, 0.6]},
+        {"step": 10, "accuracy": [0.8], "accuracy_last": [0.6]},
+        {"step": 30, "accuracy": [0.4, 0.6], "accuracy_last": [0.2, 0.4]},
     ]
     return Result(
-        config,
-        [[0.9], [last, last]],
-        40,
-        1.0,
-        "",
-        {},
-        {},
-        accuracy_matrix_average=[[0.9], [average, average]],
+        config=config,
+        accuracy_matrix=[[0.9], [average, average]],
+        accuracy_matrix_last=[[0.9], [last, last]],
         anytime=looks,
+        fingerprint="",
+        data={},
+        host={},
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from onepass.bench.result import Result
@@ -24,6 +24,11 @@ def stored(folder: str) -> list[Result]:
 
 def rows_of_the_paper(folder: str) -> list[Result]:
     return [result for result in stored(folder) if printed_cell(result.config)]
+
+
+def by_last_weights(results: Iterable[Result]) -> list[Result]:
+    """Each run as it is without an average, where its last weights were measured: ER-FSL+ predicts by its own."""
+    return [one.by_last_weights() if one.accuracy_matrix_last else one for one in results]
 
 
 def printed_cell(config: RunConfig) -> tuple[float, float] | None:

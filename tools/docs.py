@@ -16,13 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import onepass
-from cells import BOLD, ROOT, printed_cell, rows_of_the_paper, signed, stored
+from cells import BOLD, ROOT, by_last_weights, printed_cell, rows_of_the_paper, signed, stored
 from headline import headline
 from index import index
 from onepass import executors
 from onepass.bench.result import Result
-from onepass.bench.store import key
-from onepass.methods.registry import METHODS
+from onepass.data.catalog import Datasets
+from onepass.methods.registry import METHODS, is_reference
 from onepass.paper import experiments
 from onepass.paper import figures as figures_of_the_paper
 from onepass.paper import tables as paper_tables
@@ -109,7 +109,7 @@ def command(result: Result) -> str:
 
 def reproduction(folder: str) -> str:
     """Printed and measured side by side, with both ranks, a row for each method that was run."""
-    runs = rows_of_the_paper(folder)
+    runs = by_last_weights(rows_of_the_paper(folder))  # which the paper's rows predict by
     groups, measured = grouping.by_method(runs), report.summary(runs)
     cells = {method: printed_cell(group[0].config) for method, group in groups.items()}
     printed_means = {method: cell for method, cell in cells.items() if cell}
@@ -118,7 +118,7 @@ def reproduction(folder: str) -> str:
         _ranks({method: measures["final_accuracy"].mean for method, measures in measured.items()}),
     ]
     finals = {name: {one.config.seed: one.final_accuracy for one in group} for name, group in groups.items()}
-    rivals = {name: seeds for name, seeds in finals.items() if not grouping.reference(name)}
+    rivals = {name: seeds for name, seeds in finals.items() if not is_reference(name)}
     beside = against(rivals, "er") if "er" in rivals else {}
     heads = ["row", "printed", "rank", "ours", "rank", "minus ER", "n", "forgetting", "command"]
     rows = ["| " + " | ".join(heads) + " |", "|---|" + "---:|" * 7 + "---|"]
@@ -141,7 +141,7 @@ def figures(method: str) -> str:
     """What was measured of one method, wherever it was."""
     rows = ["| runs | printed | ours | n |", "|---|---:|---:|---:|"]
     for folder in sorted(path.name for path in (ROOT / "results").glob("cifar10*")):
-        found = [result for result in stored(f"results/{folder}") if result.config.method == method]
+        found = by_last_weights(result for result in stored(f"results/{folder}") if result.config.method == method)
         if found:
             cell = printed_cell(found[0].config)
             [measures] = report.summary(found).values()
@@ -212,7 +212,7 @@ def tries(folder: str) -> str:
     """Each group of runs by the line that makes it: for looking into something."""
     found: dict[str, list[Result]] = {}
     for result in stored(folder):
-        found.setdefault(key(result.config), []).append(result)
+        found.setdefault(result.config.key, []).append(result)
     rows = ["| runs | accuracy % | n |", "|---|---:|---:|"]
     for group in found.values():
         [measures] = report.summary(group).values()
@@ -227,10 +227,12 @@ def tries(folder: str) -> str:
     return "\n".join(rows)
 
 
-def found_of(name: str, scale: str, stream: str, folder: str) -> tuple[experiments.Experiment, paper_tables.Found]:
+def found_of(
+    name: str, scale: str, stream: str, folder: str
+) -> tuple[experiments.Experiment, paper_tables.StoredResults]:
     """An experiment with as many runs for each cell as any has, and what is stored of them."""
     whole = experiments.experiment(name, Selection(scale, stream=stream))
-    found = whole.found(executors.stored(whole.runs, ROOT / folder, None))
+    found = whole.found(executors.stored_results(whole.runs, ROOT / folder, Datasets()))
     most = max(sum(run in found for run in cell.runs) for cell in whole.cells)
     return experiments.experiment(name, Selection(scale, stream=stream, runs=most)), found
 
@@ -260,7 +262,7 @@ def protocol(folder: str) -> str:
     rows = ["| " + " | ".join(heads) + " |", "|---|" + "---|" * 7]
     found: dict[str, list[Result]] = {}
     for result in stored(folder):
-        found.setdefault(key(result.config), []).append(result)
+        found.setdefault(result.config.key, []).append(result)
     for group in found.values():
         settings = group[0].config.learner_config.to_json()
         [measures] = report.summary(group).values()

@@ -1,4 +1,4 @@
-"""Settings as frozen dataclasses: one per method, help beside the default, JSON there and back."""
+"""Options as fields of frozen dataclasses: help, limits and defaults in one line each, for methods and for runs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,50 @@ C = TypeVar("C", bound="LearnerConfig")
 
 
 def option(
-    default: Any, help: str, *, low: float | None = None, high: float | None = None, ablation: bool = False
+    default: Any,
+    help: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    ablation: bool = False,
+    measure: bool = False,
+    since: str = "",
 ) -> Any:
-    """A dataclass field with its help text and the closed range of its values; an ablation makes another method."""
-    return field(default=default, metadata={"help": help, "low": low, "high": high, "ablation": ablation})
+    """A dataclass field with its help text and the closed range of its values, in which the default need not lie.
+
+    An ablation makes another method. A measure of a run changes nothing else of it. `since` is the version that brought
+    the option, if runs were stored before it: at its default, it leaves their keys as they were.
+    """
+    limits = {"low": low, "high": high}
+    return field(
+        default=default,
+        metadata={"help": help, **limits, "ablation": ablation, "measure": measure, "since": since},
+    )
+
+
+def options(config: Any) -> dict[str, dataclasses.Field[Any]]:
+    """The options of a dataclass or of one of its instances, by name."""
+    return {entry.name: entry for entry in dataclasses.fields(config) if "help" in entry.metadata}
+
+
+def check_options(config: Any) -> None:
+    """Refuse values of another type or outside of their limits; 1 and 1.0 become one value, one text."""
+    kinds = kinds_of(type(config))  # type: ignore[arg-type]  # dataclasses have a hash here
+    for name, entry in options(config).items():
+        value = getattr(config, name)
+        _check(entry, kinds[name], value)
+        if isinstance(value, int) and plain(kinds[name]) is float:
+            object.__setattr__(config, name, float(value))
+
+
+def stored_options(config: Any) -> dict[str, Any]:
+    """The values by which a stored run is known: later options take part once they are set."""
+    values = {name: (getattr(config, name), entry) for name, entry in options(config).items()}
+    return {
+        name: value
+        for name, (value, entry) in values.items()
+        if not (entry.metadata["since"] and value == entry.default)
+    }
 
 
 def unknown(kind: str, given: str, known: Iterable[str], see: str) -> UsageError:
@@ -43,15 +83,11 @@ class LearnerConfig:
         "also keep an average of the weights with this decay a step, and predict by it; default: none",
         low=0,
         high=1,
+        since="0.1.0",
     )
 
     def __post_init__(self) -> None:
-        kinds = kinds_of(type(self))  # type: ignore[arg-type]  # mypy takes a frozen class for one without a hash
-        for entry in dataclasses.fields(self):
-            value = getattr(self, entry.name)
-            _check(entry, kinds[entry.name], value)
-            if isinstance(value, int) and plain(kinds[entry.name]) is float:  # 1 and 1.0 are one setting, one text
-                object.__setattr__(self, entry.name, float(value))
+        check_options(self)
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -102,9 +138,10 @@ def plain(kind: Any) -> type:
 
 
 def _check(entry: dataclasses.Field[Any], kind: Any, value: Any) -> None:
-    name, low, high = entry.name, entry.metadata["low"], entry.metadata["high"]
+    name = entry.name
     if value is None and type(None) in typing.get_args(kind):
         return
+    limits = value != entry.default  # which means what the help text says it means
     if choices(kind):
         if value not in choices(kind):
             raise UsageError(f"{name}={value!r}: allowed are {', '.join(choices(kind))}")
@@ -115,6 +152,12 @@ def _check(entry: dataclasses.Field[Any], kind: Any, value: Any) -> None:
         raise UsageError(f"{name}={value!r}: needs a value of type {wanted.__name__}")
     if wanted is float and not math.isfinite(value):
         raise UsageError(f"{name}={value}: must be a finite number")
+    if limits:
+        check_limits(entry, value)
+
+
+def check_limits(entry: dataclasses.Field[Any], value: float) -> None:
+    name, low, high = entry.name, entry.metadata["low"], entry.metadata["high"]
     too_low, too_high = low is not None and not value >= low, high is not None and not value <= high
     if too_low or too_high:
         top = "" if high is None else f" and at most {high:g}"

@@ -26,9 +26,11 @@ from torch import Tensor, nn
 from onepass.bench.evaluate import accuracy_by_task
 from onepass.bench.metrics import mean
 from onepass.bench.run_config import RunConfig
-from onepass.bench.runner import Run, host_facts
+from onepass.bench.runner import Run
 from onepass.bench.stream import batches
+from onepass.data.catalog import Datasets
 from onepass.files import write_text
+from onepass.host import host_facts
 from onepass.learner.augment import decode
 from onepass.learner.average import Average
 from onepass.learner.base import Learner
@@ -118,7 +120,7 @@ def candidates(learner: Learner) -> dict[str, Candidate]:
 
 
 def measure(config: RunConfig, data_dir: Path) -> dict[str, object]:
-    run = Run(config, data_dir=data_dir)
+    run = Run(config, datasets=Datasets(data_dir))
     learner, kept = run.learner, candidates(run.learner)
     looks: dict[str, list[list[float]]] = {"last": [], CHOSEN: []}
     for task in run.tasks:

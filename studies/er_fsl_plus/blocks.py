@@ -19,7 +19,6 @@ from cells import BOLD, ROOT, printed_cell, rows, rows_of_the_paper, signed, sto
 from headline import ANYTIME, BASELINES, FINAL, PLUS, WORST, by_average, by_last, contest, with_both
 from onepass.bench import metrics
 from onepass.bench.result import Result
-from onepass.bench.store import key
 from onepass.errors import UsageError
 from onepass.methods.registry import METHODS
 from onepass.report import grouping, plots
@@ -163,7 +162,7 @@ def claim(results: Sequence[Result]) -> str:
     body = [[report.title(PLUS)], *([f"{report.title(name)}{side}"] for name, side in lines)]
     holds = []
     for measure, title in ((FINAL, "at the end"), (ANYTIME, "on the way")):
-        own = {one.config.seed: by_last(one)[measure] for one in ours}
+        own = {one.config.seed: by_average(one)[measure] for one in ours}
         body[0] += [report.cell(metrics.summarise(list(own.values()))), ""]
         rivals = [{one.config.seed: SIDES[side](one)[measure] for one in groups[name]} for name, side in lines]
         found = [behind(name, values, own, measure) for (name, _), values in zip(lines, rivals, strict=True)]
@@ -225,7 +224,7 @@ def curves(results: Sequence[Result], path: Path) -> None:
     for panel, (method, group) in zip(panels, groups.items(), strict=False):
         looks = [{look["step"]: look for look in one.anytime} for one in group]
         steps = sorted(set.intersection(*map(set, looks)))
-        for side, colour, label in (("", "tab:orange", "last weights"), ("_average", "tab:blue", "average")):
+        for side, colour, label in (("_last", "tab:orange", "last weights"), ("", "tab:blue", "average")):
             runs = [[100 * metrics.mean(one[step][f"accuracy{side}"]) for step in steps] for one in looks]
             for run in runs:
                 panel.plot(steps, run, color=colour, linewidth=0.6, alpha=0.5)
@@ -320,13 +319,12 @@ def _columns(
     results: Sequence[Result], cases: Mapping[str, Mapping[str, Any]], seeds: Iterable[int], needed: str
 ) -> dict[str, dict[str, Seeds]]:
     """By stream, by case: what the average of each seed's run reached. Streams without the case needed are left out."""
-    stored = {(key(result.config), result.config.seed): result for result in results}
+    stored = {(result.config.key, result.config.seed): result for result in results}
     columns: dict[str, dict[str, Seeds]] = {}
     used: dict[str, list[Result]] = {}
     for stream, (name, change), seed in product(TITLES, cases.items(), seeds):
-        if result := stored.get((key(plus.config(change, stream, seed)), seed)):
-            final = metrics.final_accuracy(result.accuracy_matrix_average)
-            columns.setdefault(stream, {}).setdefault(name, {})[seed] = final
+        if result := stored.get((plus.config(change, stream, seed).key, seed)):
+            columns.setdefault(stream, {}).setdefault(name, {})[seed] = result.final_accuracy
             used.setdefault(f"{name} on {stream}", []).append(result)
     grouping.check_alike(used)
     made = {(result.config.method, result.protocol.get("code")) for group in used.values() for result in group}

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from onepass.bench.metrics import final_accuracy
 from onepass.bench.run_config import RunConfig
 from onepass.errors import UsageError
 from onepass.executors import run_many
@@ -105,8 +104,7 @@ def main() -> int:
             [result] = run_many(
                 [config(cases[name], values.stream, seed)], values.out, data_dir=values.data_dir, jobs=1
             )
-            by_average = final_accuracy(result.accuracy_matrix_average)
-            print(f"seed {seed}  {100 * by_average:5.1f}  {name}", flush=True)
+            print(f"seed {seed}  {100 * result.final_accuracy:5.1f}  {name}", flush=True)
     return 0
 
 

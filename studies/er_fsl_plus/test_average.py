@@ -32,9 +32,9 @@ def test_the_study_of_averages_measures_what_a_run_with_that_average_does() -> N
     config = RunConfig("er-fsl", batch=50, settings={"memory": 30}, validate=True)
     found = average.measure(config, Path())
     kept = run(replace(config, settings=replace(config.learner_config, average=0.98)))
-    assert found["accuracy"][average.CHOSEN] == kept.accuracy_matrix_average[-1]
-    assert found["accuracy"]["last"] == kept.accuracy_matrix[-1] == found["looks"]["last"][-1]
-    assert found["looks"][average.CHOSEN][-1] == kept.accuracy_matrix_average[-1]
+    assert found["accuracy"][average.CHOSEN] == kept.accuracy_matrix[-1]
+    assert found["accuracy"]["last"] == kept.accuracy_matrix_last[-1] == found["looks"]["last"][-1]
+    assert found["looks"][average.CHOSEN][-1] == kept.accuracy_matrix[-1]
     assert len(found["looks"]["last"]) == len(found["looks"][average.CHOSEN]) == min(10, -(-kept.steps // 5))
     assert found["accuracy"]["decay 0, class means"] != found["accuracy"]["last"]
 

@@ -69,8 +69,8 @@ def test_last_weights_and_average_stand_side_by_side() -> None:
 
 def test_one_task_has_no_worst_case_and_does_not_count_among_the_comparisons() -> None:
     config = RunConfig("iid", "cifar10", net="slim-resnet18", anytime=20, settings={"average": 0.9})
-    one = replace(result_of(config, 0.3, 0.5), accuracy_matrix=[[0.3]], accuracy_matrix_average=[[0.5]])
-    looks = [{"step": 10, "accuracy": [0.6], "accuracy_average": [0.8]}]
+    one = replace(result_of(config, 0.3, 0.5), accuracy_matrix=[[0.5]], accuracy_matrix_last=[[0.3]])
+    looks = [{"step": 10, "accuracy": [0.8], "accuracy_last": [0.6]}]
     row = blocks.last_and_average([replace(one, anytime=looks)]).splitlines()[2]
     assert row == "| IID | 30.0 ± n/a | +20.0 ± n/a (1) | 60.0 ± n/a | +20.0 ± n/a (1) | - | - | 0 |"
 
@@ -94,7 +94,9 @@ def test_er_fsl_plus_stands_beside_its_rivals_over_common_seeds() -> None:
 
     rival = runs("er-fsl", [(0.3, 0.5), (0.5, 0.6), (0.9, 0.9)], average=0.9)
     assert blocks.claim(rival) == "Not run yet."
-    own = [replace(one, accuracy_matrix_average=[]) for one in runs("er-fsl+", [(0.5, 0), (0.6, 0)])]
+    looks = [{"step": 10, "accuracy": [0.6]}, {"step": 30, "accuracy": [0.2, 0.4]}]
+    own = runs("er-fsl+", [(0, 0.5), (0, 0.6)])
+    own = [replace(one, accuracy_matrix_last=[], anytime=looks) for one in own]
     reference = runs("iid++", [(0.6, 0.7), (0.8, 0.9)], average=0.9)
     lines = blocks.claim([*rival, *own, *reference]).splitlines()
     assert lines[2] == "| ER-FSL+ | 55.0 ± 63.5 |  | 45.0 ± 0.0 |  | 1 | 2 |"
@@ -132,7 +134,7 @@ def test_curves_show_the_mean_of_the_runs_by_last_weights_and_by_average(
 ) -> None:
     config = RunConfig("er", "cifar10", tasks=2, net="slim-resnet18", anytime=20, settings={"average": 0.9})
     results = [result_of(replace(config, seed=seed), 0.3, 0.5) for seed in range(2)]
-    results[1].anytime[0]["accuracy"] = [0.8]
+    results[1].anytime[0]["accuracy_last"] = [0.8]
     drawn: list[Figure] = []
     monkeypatch.setattr(plots, "save", lambda figure, path: drawn.append(figure))
     blocks.curves(results, tmp_path / "curves.png")

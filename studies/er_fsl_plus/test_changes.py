@@ -63,13 +63,13 @@ def test_what_was_kept_is_er_fsl_plus_bit_for_bit() -> None:
     cls = method_class(plus.learner(kept))
     common = {"augment": "digits", "memory": 40, "subspace": 4}
     tried = make(cls, normed_net(8, 6), **common, **{**plus.settings(kept, "cifar10"), "average": 0.9})
-    ours = make(ERFSLPlus, normed_net(8, 6), **common, decay=0.9)
+    ours = make(ERFSLPlus, normed_net(8, 6), **common, average=0.9)
     for learner in (tried, ours):
         for index, classes in enumerate([(1, 4), (0, 5)]):
             learner.begin_task(Task(index, classes))
             for seed in range(8):
                 learner.observe(some_batch(8, classes, 10 * index + seed))
-    assert state_of(copied(ours.mean.copies[0])) == state_of(copied(tried.average.copies[0]))
+    assert state_of(copied(ours.average.copies[0])) == state_of(copied(tried.average.copies[0]))
     assert torch.equal(ours.memory.field("x"), tried.memory.field("x"))
 
 

@@ -6,11 +6,12 @@ import json
 
 import pytest
 
-from onepass.bench.cost import compare, measure
+from onepass.bench.cost import measure
 from onepass.cli.main import main
 from onepass.learner.base import Problem
 from onepass.methods.registry import METHODS
 from onepass.paper.printed import printed
+from onepass.paper.table5 import compare
 
 PROBLEM = Problem(10, (3, 8, 8), "colour", 5)
 MEMORY = 400  # enough for nine candidates and nine judges of each class

@@ -11,7 +11,6 @@ import pytest
 from onepass.bench.presets import PRESETS, read_presets, write_preset
 from onepass.bench.result import Result
 from onepass.bench.run_config import RunConfig
-from onepass.bench.store import key
 from onepass.config import LearnerConfig, option
 from onepass.data.catalog import STREAMS
 from onepass.errors import UsageError
@@ -56,9 +55,9 @@ def test_what_is_given_wins_over_the_preset_and_the_rest_of_it_stays() -> None:
 
 def test_a_stored_run_keeps_the_settings_it_ran_with() -> None:
     config = RunConfig("derpp", stream="cifar100", settings={"alpha": 0.2, "beta": 0.5})
-    stored = Result(config, [[1.0]], 1, 1.0, "", {}, {}).to_json()
+    stored = Result(config=config, accuracy_matrix=[[1.0]], fingerprint="", data={}, host={}).to_json()
     assert Result.from_json(stored).config == config
-    assert key(config) != key(RunConfig("derpp", stream="cifar100"))
+    assert config.key != RunConfig("derpp", stream="cifar100").key
 
 
 FORWARD = ("separate", "joint")

@@ -19,7 +19,7 @@ from onepass.bench.run_config import RunConfig
 from onepass.bench.runner import run
 from onepass.cli.main import main
 from onepass.cli.reproduce import NAMES
-from onepass.data.catalog import load
+from onepass.data.catalog import Datasets, load
 from onepass.errors import RunError, UsageError
 from onepass.learner.batch import Task
 from onepass.methods.registry import METHODS
@@ -37,7 +37,16 @@ def by_tag(name: str, cut: Selection | None = None) -> dict[str, RunConfig]:
 
 
 def result(config: RunConfig, matrix: list[list[float]]) -> Result:
-    return Result(config, matrix, 10, 1.0, "bits", {}, {}, {"features": 100})
+    return Result(
+        config=config,
+        accuracy_matrix=matrix,
+        steps=10,
+        seconds=1.0,
+        fingerprint="bits",
+        data={},
+        host={},
+        protocol={"features": 100},
+    )
 
 
 def test_table_1_is_twenty_rows_by_twelve_columns_of_ten_runs_on_the_papers_protocol() -> None:
@@ -410,11 +419,11 @@ def test_the_time_that_is_left_is_that_of_steps_and_of_evaluations() -> None:
     data = load("digits")
     steps, images = len(data.y) / 20, len(data.y_test)
     image = estimate.IMAGE * 0.5
-    assert estimate.seconds([er], known, None) == pytest.approx(0.5 * steps + image * images * 3)  # 1 to 5 fifths
-    assert estimate.seconds([shuffled], known, None) == pytest.approx(
+    assert estimate.seconds([er], known, Datasets()) == pytest.approx(0.5 * steps + image * images * 3)  # 1 to 5 fifths
+    assert estimate.seconds([shuffled], known, Datasets()) == pytest.approx(
         METHODS["iid"].cost * 0.5 * steps + image * images
     )
-    both = estimate.seconds([er, gss], known, None) - estimate.seconds([er], known, None)
+    both = estimate.seconds([er, gss], known, Datasets()) - estimate.seconds([er], known, Datasets())
     assert both == pytest.approx(METHODS["gss"].cost * 0.5 * steps + image * images * 3)
 
 
@@ -440,7 +449,7 @@ def test_after_a_failed_run_the_others_are_shown(
         store.save_result(store.folder(tmp_path, done), result(done, [[1.0], [0.5, 0.7]]))
         raise RunError("1 of 2 runs failed")
 
-    monkeypatch.setattr("onepass.cli.session.execute", fail)
+    monkeypatch.setattr("onepass.cli.session.Session.execute", fail)
     words = ["reproduce", "table3", "--scale", "tiny", "--only", "1", "2", "--runs", "1", "--out", str(tmp_path)]
     assert main(words) == 1
     said = capsys.readouterr()

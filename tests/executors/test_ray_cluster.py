@@ -28,6 +28,7 @@ from onepass.bench.runner import CHECKPOINT, run
 from onepass.cli.main import main
 from onepass.errors import RunError, UsageError
 from onepass.executors import ray_cluster, run_many
+from onepass.executors.protocol import Work
 from onepass.executors.ray_cluster import train
 from onepass.learner.batch import Batch
 from onepass.methods.er import ER
@@ -276,11 +277,11 @@ class NoCluster:
 
     asked: ClassVar[list[Any]] = []
 
-    def __init__(self, configs: list[RunConfig], waiting: list[int], options: dict[str, Any], report: Any) -> None:
-        self.options = options
+    def __init__(self, work: Work, options: dict[str, Any]) -> None:
+        self.work, self.options = work, options
 
-    def work(self, jobs: int, stop: Any) -> dict[int, str]:
-        self.asked.append((jobs, self.options))
+    def run(self) -> dict[int, str]:
+        self.asked.append((self.work.jobs, self.options))
         return {}
 
 
@@ -288,7 +289,7 @@ class NoCluster:
 def no_cluster(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     monkeypatch.setattr(ray_cluster, "joined", contextlib.nullcontext)
     monkeypatch.setattr(ray_cluster, "Cluster", NoCluster)
-    monkeypatch.setattr(executors, "ARRIVAL", 0.0)
+    monkeypatch.setattr(ray_cluster, "ARRIVAL", 0.0)
     monkeypatch.setattr(executors, "cores", lambda: 6)
     NoCluster.asked.clear()
     return NoCluster.asked
@@ -337,7 +338,7 @@ def test_a_node_that_does_not_share_the_folder_says_so(tmp_path: Path) -> None:
     said: list[tuple[int, str]] = []
     board = SimpleNamespace(begin=SimpleNamespace(remote=lambda index, name, node: said.append((index, name))))
     config, out = quick("finetune"), tmp_path / "elsewhere"
-    answer = train(config.to_json(), {"out": str(out), "threads": 1}, 7, board)
+    answer = train(config.to_json(), {"out": str(out), "threads": 1, "data_dir": str(tmp_path)}, 7, board)
     assert said == [(7, "finetune seed 0")]
     assert answer.startswith("finetune seed 0 on node ")
     assert f"cannot write to {store.folder(out, config)} there; on a cluster, out must be a folder" in answer

@@ -154,13 +154,13 @@ def test_a_run_records_both_and_trains_as_without(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run(config, tmp_path, progress=stop)
     both = run(config, tmp_path)
-    assert both.accuracy_matrix == plain.accuracy_matrix
-    assert [len(row) for row in both.accuracy_matrix_average] == [1, 2, 3, 4, 5]
-    assert both.accuracy_matrix_average != both.accuracy_matrix
-    assert [len(point["accuracy_average"]) for point in both.anytime] == [len(p["accuracy"]) for p in both.anytime]
+    assert both.accuracy_matrix_last == plain.accuracy_matrix
+    assert [len(row) for row in both.accuracy_matrix] == [1, 2, 3, 4, 5]
+    assert both.accuracy_matrix != both.accuracy_matrix_last
+    assert [len(point["accuracy_last"]) for point in both.anytime] == [len(p["accuracy"]) for p in both.anytime]
     assert replace(both, seconds=0.0) == replace(run(config), seconds=0.0)
     assert Result.from_json(both.to_json()) == both
-    assert not plain.accuracy_matrix_average
+    assert not plain.accuracy_matrix_last
 
 
 def test_predicting_inside_predicting_still_predicts_by_the_average() -> None:

@@ -67,7 +67,7 @@ def test_it_replays_thirty_images_in_the_work_of_ten_and_their_views() -> None:
 
 
 def test_it_predicts_by_the_average_in_the_dimensions_used() -> None:
-    learner = make(ERFSLPlus, normed_net(8, 4), memory=12, replay=4, subspace=3, decay=0.6)
+    learner = make(ERFSLPlus, normed_net(8, 4), memory=12, replay=4, subspace=3, average=0.6)
     average = copied(learner.net)
     learner.begin_task(Task(0, (0, 1)))
     for step in range(30):
@@ -86,14 +86,14 @@ def test_it_predicts_by_the_average_in_the_dimensions_used() -> None:
     assert torch.equal(learner.predict(images), scores.argmax(1))
 
 
-def test_with_decay_0_the_last_weights_predict() -> None:
+def test_with_an_average_of_decay_0_the_last_weights_predict() -> None:
     images = some_images(50, seed=3)
-    learner = learned(ERFSLPlus, decay=0.0)
+    learner = learned(ERFSLPlus, average=0.0)
     learner.eval()
     with torch.inference_mode():
         last = F.linear(learner.net.features(images / 255)[:, :6], learner.net.head.weight[:, :6]).argmax(1)
     assert torch.equal(learner.predict(images), last)
-    assert not torch.equal(learned(ERFSLPlus, decay=1.0).predict(images), last)
+    assert not torch.equal(learned(ERFSLPlus, average=1.0).predict(images), last)
 
 
 def test_the_memory_ends_with_classes_as_even_as_the_stream_allows() -> None:
@@ -119,9 +119,9 @@ def test_the_memory_keeps_a_fair_sample_of_each_class() -> None:
 
 def test_growing_gives_the_average_the_same_new_rows() -> None:
     learner = learned(ERFSLPlus)
-    known = learner.mean.copies[0].head.weight.clone()
+    known = learner.average.copies[0].head.weight.clone()
     learner.grow(6)
-    grown = learner.mean.copies[0].head.weight
+    grown = learner.average.copies[0].head.weight
     assert torch.equal(grown[:4], known)
     assert torch.equal(grown[4:], learner.net.head.weight[4:])
     learner.observe(labelled([5, 5]))

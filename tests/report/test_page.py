@@ -15,6 +15,7 @@ from onepass.bench.result import Result
 from onepass.bench.run_config import RunConfig
 from onepass.errors import UsageError
 from onepass.methods.registry import METHODS
+from onepass.paper.printed import table1
 from onepass.report import page
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -31,8 +32,8 @@ def result(method: str, seed: int = 0, matrix: list[list[float]] | None = None, 
     told = {name: given.pop(name) for name in ("protocol", "looks", "stretches", "host") if name in given}
     config = RunConfig(method, seed=seed, **{**run, "settings": given})
     return Result(
-        config,
-        matrix or [[0.9], [0.5, 0.7]],
+        config=config,
+        accuracy_matrix=matrix or [[0.9], [0.5, 0.7]],
         steps=10,
         seconds=1.0,
         fingerprint="bits",
@@ -51,7 +52,7 @@ def three(method: str = "er", **settings: Any) -> list[Result]:
 
 
 def only(results: list[Result]) -> dict[str, Any]:
-    [group] = page.document(results)["groups"]
+    [group] = page.document(results, printed=table1)["groups"]
     assert isinstance(group, dict)
     return group
 
@@ -205,32 +206,19 @@ def test_differences_to_a_baseline_are_paired_by_seed() -> None:
         page.document(runs, "iid")
 
 
-def test_the_same_runs_with_an_average_are_no_rivals_of_themselves() -> None:
+def test_runs_that_predict_by_an_average_are_a_row_of_their_own() -> None:
     runs = [result("er", seed, [[0.9], [0.6 + 0.01 * seed, 0.7]]) for seed in range(4)]
-    runs += [result("finetune", seed, [[0.9], [0.1, 0.2 - 0.02 * seed]]) for seed in range(4)]
-    kept = [result("er", seed, [[0.9], [0.6 + 0.01 * seed, 0.7]], average=0.9) for seed in range(4)]
-    kept = [replace(one, accuracy_matrix_average=[[0.9], [0.8, 0.8]]) for one in kept]
+    kept = [result("er", seed, [[0.9], [0.8, 0.8]], average=0.9) for seed in range(4)]
+    kept = [replace(one, accuracy_matrix_last=plain.accuracy_matrix) for one, plain in zip(kept, runs, strict=True)]
     found = page.document([*runs, *kept])
-    assert sorted(found["series"]) == ["ER", "FINE-TUNE"], "trained twice, counted once"
-    assert found["groups"][1]["n"] == 4
-    assert found["groups"][1]["summary"]["final_accuracy_average"]["mean"] == 0.8
-    assert any("by the last weights" in line for line in found["about"])
-    more = [replace(one, config=replace(one.config, settings={"average": 0.99})) for one in kept]
-    found = page.document([*runs, *kept, *more])
-    assert sorted(found["series"]) == ["ER, average 0.9", "ER, average 0.99", "FINE-TUNE"]
-    [panel] = found["panels"]
-    assert found["series"][found["groups"][panel["best"]]["series"]].startswith("ER")
-
-
-def test_seeds_with_and_without_an_average_are_one_group_in_the_panel() -> None:
-    runs = [result("er", 0), replace(result("er", 1, average=0.9), accuracy_matrix_average=[[0.9], [0.8, 0.8]])]
-    elsewhere = result("er", 0, fraction=0.5)
-    found = page.document([*runs, elsewhere])
-    assert found["series"] == ["ER"]
-    assert [group["n"] for group in found["groups"]] == [2, 1]
-    assert found["groups"][0]["summary"]["final_accuracy_average"]["text"] == "80.0 ± n/a (n = 1)"
-    assert ["average", "0.9, none"] in found["groups"][0]["protocol"]
-    assert page.document([result("er", 0, memory=100, average=0.9), result("er", 0)])["series"] == ["ER"]
+    assert sorted(found["series"]) == ["ER, average 0.9", "ER, no average"]
+    by, last = (found["groups"][found["series"].index(name)]["summary"] for name in sorted(found["series"]))
+    assert by["final_accuracy"]["mean"] == 0.8
+    assert by["final_accuracy_last"]["mean"] == last["final_accuracy"]["mean"]
+    assert last["final_accuracy_last"] is None
+    assert any("by last weights" in line for line in found["about"])
+    elsewhere = page.document([result("er", 0, memory=100, average=0.9), result("er", 0)])
+    assert elsewhere["series"] == ["ER"], "an average tells nothing from what stands in another panel"
 
 
 def test_the_papers_figure_stands_beside_ours_with_what_was_done_otherwise() -> None:

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def result(method: str, seed: int, matrix: list[list[float]], **settings: object) -> Result:
     config = RunConfig(method, stream="cifar10", net="slim-resnet18", seed=seed, fraction=0.2, settings=settings)
-    return Result(config, matrix, 10, 1.0, "bits", {}, {})
+    return Result(config=config, accuracy_matrix=matrix, steps=10, seconds=1.0, fingerprint="bits", data={}, host={})
 
 
 @pytest.fixture
@@ -89,6 +89,7 @@ def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two_methods: list[Resu
     monkeypatch.setitem(sys.modules, "docs_tool", module)
     spec.loader.exec_module(module)
     monkeypatch.setattr(module, "ROOT", tmp_path)
+    monkeypatch.setattr(sys.modules["cells"], "ROOT", tmp_path)
     for one in two_methods:
         store.save_result(store.folder(tmp_path / "runs", one.config), one)
     return module
@@ -178,23 +179,35 @@ def test_a_run_made_again_to_measure_more_counts_once() -> None:
         assert grouping.by_method(both) == {"er": [more]}
 
 
-def test_a_run_with_an_average_is_the_same_run_and_counts_once() -> None:
-    plain = [result("er", seed, [[0.8], [0.6, 0.7]]) for seed in (0, 1)]
-    kept = result("er", 0, [[0.8], [0.6, 0.7]], average=0.9)
-    kept = replace(kept, accuracy_matrix_average=[[0.8], [0.7, 0.8]])
-    for runs in ([*plain, kept], [kept, *plain]):
+def test_final_accuracy_is_of_what_predicts_and_the_last_weights_have_a_column() -> None:
+    kept = replace(result("er", 0, [[0.8], [0.7, 0.8]], average=0.9), accuracy_matrix_last=[[0.8], [0.6, 0.7]])
+    plain = result("er-ace", 0, [[0.8], [0.5, 0.6]])
+    found = report.summary([kept, plain])
+    assert found["er"]["final_accuracy"].mean == pytest.approx(0.75)  # type: ignore[union-attr]
+    assert found["er"]["final_accuracy_last"].mean == pytest.approx(0.65)  # type: ignore[union-attr]
+    assert found["er-ace"]["final_accuracy_last"] is None
+    assert kept.final_accuracy_last == pytest.approx(0.65)
+    assert plain.final_accuracy_last == plain.final_accuracy == pytest.approx(0.55)
+    table = report.overview([kept, plain])
+    assert "by last weights %" in table.heads
+    assert any("ER predicts by an average" in note for note in table.notes)
+
+
+def test_the_same_run_by_its_last_weights_is_the_run_without_an_average() -> None:
+    looks = [{"step": 10, "accuracy": [0.9], "accuracy_last": [0.7]}]
+    kept = replace(result("er", 0, [[0.7, 0.8]], average=0.9), accuracy_matrix_last=[[0.6, 0.7]], anytime=looks)
+    plain = kept.by_last_weights()
+    assert plain == replace(result("er", 0, [[0.6, 0.7]]), anytime=[{"step": 10, "accuracy": [0.7]}])
+    assert plain.by_last_weights() is plain
+    with pytest.raises(ValueError, match="er seed 0 was not measured by its last weights"):
+        replace(kept, accuracy_matrix_last=[]).by_last_weights()
+
+
+@pytest.mark.parametrize("other", [0.5, None])
+def test_runs_that_predict_by_different_averages_do_not_stand_in_one_row(other: float | None) -> None:
+    runs = [result("er", 0, [[0.8]], average=0.9), result("er", 1, [[0.8]], average=other)]
+    with pytest.raises(UsageError, match=r"average is 0\.9 \(seed 0\) and (0\.5|null) \(seed 1\)"):
         grouping.check_one_protocol(runs)
-        found = report.summary(runs)["er"]
-        assert [found[name].n for name in ("final_accuracy", "final_accuracy_average")] == [2, 1]  # type: ignore[union-attr]
-    other = replace(result("er", 1, [[0.8], [0.6, 0.7]], average=0.5), accuracy_matrix_average=[[0.8], [0.7, 0.8]])
-    with pytest.raises(UsageError, match=r"average is 0\.9 \(seed 0\) and 0\.5 \(seed 1\)"):
-        grouping.check_one_protocol([kept, other])
-    same = replace(other, config=replace(other.config, seed=0))
-    with pytest.raises(UsageError, match=r"average is 0\.9 \(seed 0\) and 0\.5 \(seed 0\)"):
-        report.overview([kept, same])
-    [joined] = grouping.by_method([looked("er", 0), kept])["er"]
-    assert joined.accuracy_matrix_average
-    assert len(joined.anytime) == 3
 
 
 def finals(method: str, *values: float) -> list[Result]:

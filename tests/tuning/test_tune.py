@@ -325,8 +325,8 @@ def test_a_trial_that_keeps_an_average_is_judged_by_it(tmp_path: Path) -> None:
         config = RunConfig("er", batch=20, fraction=0.2, validate=True, settings={"memory": 30, **trial["settings"]})
         result = store.load_result(store.folder(tmp_path, config), config)
         assert result is not None
-        assert trial["accuracy"] == average_accuracies(result.accuracy_matrix_average)[-1]
-        assert trial["after_tasks"] == [average_accuracies(result.accuracy_matrix_average)]
+        assert trial["accuracy"] == average_accuracies(result.accuracy_matrix)[-1]
+        assert trial["after_tasks"] == [average_accuracies(result.accuracy_matrix)]
         otherwise.append(trial["after_tasks"] != [average_accuracies(result.accuracy_matrix)])
     assert any(otherwise)
 
@@ -388,8 +388,8 @@ def test_ctrl_c_stops_between_two_steps_and_the_same_command_goes_on(
 
 
 MISUSE = [
-    (["er", "--trials", "0"], "at least one of each"),
-    (["er", "--runs", "0"], "at least one of each"),
+    (["er", "--trials", "0"], "argument --trials: expected a whole number from 1 on, got '0'"),
+    (["er", "--runs", "0"], "argument --runs: expected a whole number from 1 on, got '0'"),
     (["er", "--trails", "3"], "did you mean '--trials'"),
     (["erx"], "did you mean 'er'"),
     ([], "METHOD"),

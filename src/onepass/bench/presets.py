@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from onepass.config import LearnerConfig
 from onepass.errors import UsageError
+from onepass.files import write_text
+from onepass.methods.registry import canonical, method_class
 
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "cifar100": {
@@ -34,15 +37,14 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 
-def preset(stream: str, method: str) -> dict[str, Any]:
-    """The settings of a method that are special to a stream; both by their canonical names."""
-    return PRESETS.get(stream, {}).get(method, {})
+def configured(method: str, stream: str, given: Mapping[str, Any]) -> LearnerConfig:
+    """A method's settings on a stream: its defaults, what is special to the stream, and what was given."""
+    preset = PRESETS.get(stream, {}).get(method, {})
+    return method_class(method).Config.from_json({**preset, **given})
 
 
 def write_preset(path: Path, facts: dict[str, Any]) -> None:
     """A file of chosen settings: `facts` are at least its method, stream and settings."""
-    from onepass.files import write_text
-
     write_text(path, json.dumps(facts, indent=1) + "\n")
 
 
@@ -60,8 +62,6 @@ def read_presets(paths: Iterable[Path], methods: Collection[str], stream: str) -
 
 
 def _read(path: Path, stream: str) -> tuple[str, dict[str, Any]]:
-    from onepass.methods.registry import canonical, method_class
-
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
         method, chosen_on, settings = canonical(str(facts["method"])), facts["stream"], dict(facts["settings"])

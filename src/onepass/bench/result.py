@@ -3,75 +3,93 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from onepass.bench import metrics
 from onepass.bench.run_config import RunConfig
+from onepass.bench.upgrade import upgraded
 
+FORMAT = 2
 WINDOW = 10  # batches of which a prequential figure is the sum
 
 
-@dataclass(frozen=True)
-class Result:
-    """What a run measured. accuracy_matrix[i][j]: accuracy on task j after task i, in [0, 1]."""
+@dataclass(kw_only=True)
+class Record:
+    """What a run has measured so far. A new quantity is a line here: it is saved, continued and stored with the rest.
 
-    config: RunConfig
-    accuracy_matrix: list[list[float]]
-    steps: int
-    seconds: float
-    fingerprint: str  # of the learner's final state: equal bits, equal fingerprints
-    data: dict[str, Any]  # how many images, of which size, and a hash of all of them
-    host: dict[str, Any]
-    protocol: dict[str, Any] = field(default_factory=dict)  # what the stream, the network and the optimizer were
-    accuracy_matrix_average: list[list[float]] = field(default_factory=list)  # the same by averaged weights, if kept
+    Accuracies are those of what `predict` answers: by the average of the weights where one is kept (`average`), else by
+    the last weights.
+    """
+
+    accuracy_matrix: list[list[float]] = field(default_factory=list)  # [i][j]: on task j after task i, in [0, 1]
+    accuracy_matrix_last: list[list[float]] = field(default_factory=list)  # by the last weights, if an average predicts
     anytime: list[dict[str, Any]] = field(default_factory=list)  # {"step", "accuracy": by task so far}
     prequential: list[list[int]] = field(default_factory=list)  # [right, seen] for each stretch of WINDOW batches
     facts: list[dict[str, Any]] = field(default_factory=list)  # what the learner said of itself after each task
     losses: list[float] = field(default_factory=list)  # of every tenth step
+    steps: int = 0
+    seconds: float = 0.0  # of the steps
+
+
+@dataclass(kw_only=True)
+class Result(Record):
+    """What a run measured, and all that decided it. accuracy_matrix[i][j]: accuracy on task j after task i."""
+
+    config: RunConfig
+    fingerprint: str  # of the learner's final state: equal bits, equal fingerprints
+    data: dict[str, Any]  # how many images, of which size, and a hash of all of them
+    host: dict[str, Any]
+    protocol: dict[str, Any] = field(default_factory=dict)  # what the stream, the network and the optimizer were
 
     @property
     def final_accuracy(self) -> float:
+        """Of what `predict` answers after the last task: by the average of the weights if one is kept."""
         return metrics.final_accuracy(self.accuracy_matrix)
 
     @property
-    def predicted(self) -> list[list[float]]:
-        """The accuracies of what `predict` uses: of the average if one was kept."""
-        return self.accuracy_matrix_average or self.accuracy_matrix
+    def final_accuracy_last(self) -> float | None:
+        """By the last weights; None where an average predicts and these were not measured."""
+        if self.config.learner_config.average is None:
+            return self.final_accuracy
+        return metrics.final_accuracy(self.accuracy_matrix_last) if self.accuracy_matrix_last else None
 
     @property
     def forgetting(self) -> float | None:
         return metrics.forgetting(self.accuracy_matrix)
 
+    def by_last_weights(self) -> Result:
+        """The same run without its average, which changes nothing of its training."""
+        if self.config.learner_config.average is None:
+            return self
+        if not self.accuracy_matrix_last:
+            raise ValueError(f"{self.config.method} seed {self.config.seed} was not measured by its last weights")
+        settings = replace(self.config.learner_config, average=None)
+        return replace(
+            self,
+            config=replace(self.config, settings=settings),
+            accuracy_matrix=self.accuracy_matrix_last,
+            accuracy_matrix_last=[],
+            anytime=[{"step": line["step"], "accuracy": line["accuracy_last"]} for line in self.anytime],
+            prequential=[],
+        )
+
     def to_json(self) -> dict[str, Any]:
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         return {
+            "format": FORMAT,
             "method": self.config.method,
             "stream": self.config.stream,
             "seed": self.config.seed,
             "final_accuracy": self.final_accuracy,
             "forgetting": self.forgetting,
             "forgetting_variant": "chaudhry2018",
-            "accuracy_matrix": self.accuracy_matrix,
-            "steps": self.steps,
-            "seconds": self.seconds,
+            **values,
             "config": self.config.to_json(),
-            "fingerprint": self.fingerprint,
-            "data": self.data,
-            "host": self.host,
-            "protocol": self.protocol,
-            "accuracy_matrix_average": self.accuracy_matrix_average,
-            "anytime": self.anytime,
-            "prequential": self.prequential,
-            "facts": self.facts,
-            "losses": self.losses,
         }
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Result:
-        config = RunConfig(**values["config"])
-        names = ("accuracy_matrix", "steps", "seconds", "fingerprint", "data", "host")
-        # Results of older versions have none of these.
-        later = ("protocol", "accuracy_matrix_average", "anytime", "prequential", "facts", "losses")
-        return cls(
-            config, *(values[name] for name in names), **{name: values[name] for name in later if name in values}
-        )
+        values = upgraded(values)
+        known = {entry.name: values[entry.name] for entry in fields(cls) if entry.name in values}
+        return cls(**{**known, "config": RunConfig(**values["config"])})

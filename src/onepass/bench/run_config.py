@@ -1,20 +1,26 @@
-"""What a run is asked to do, as plain data that survives JSON."""
+"""What a run is asked to do, as plain data that survives JSON. Importing it does not import torch.
+
+Flags, their help, the store's keys and what a table may not mix all come from the options below: a new one is a line.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from onepass.bench.presets import preset
-from onepass.bench.stream import StreamConfig, check_scenario
-from onepass.config import LearnerConfig, unknown
-from onepass.data.catalog import canonical, find_stream
+from onepass.bench.presets import configured
+from onepass.config import LearnerConfig, check_options, option, options, stored_options, unknown
+from onepass.data.catalog import PATHS, STREAMS, canonical, find_stream
 from onepass.errors import UsageError
-from onepass.learner.net import NETS
 from onepass.methods.registry import METHODS, method_class
 from onepass.methods.registry import canonical as canonical_method
+
+if TYPE_CHECKING:
+    from onepass.bench.stream import StreamConfig
 
 
 @dataclass(frozen=True)
@@ -23,32 +29,44 @@ class RunConfig:
     that are to differ from the stream's preset and the method's defaults.
 
     Empty or 0 means the stream's or the method's own: its network, its number of tasks, its scenario, its image size.
-    `anytime` and `prequential` only measure more: every so many steps, and each batch before it is learned.
     """
 
     method: str
-    stream: str = "digits"
-    seed: int = 0
-    net: str = ""
-    batch: int = 10
-    tasks: int = 0
-    scenario: str = ""
-    class_order: str = "shuffled"
-    fraction: float = 1.0
-    image_size: int = 0
-    validate: bool = False
-    anytime: int = 0
-    prequential: bool = False
+    stream: str = option("digits", f"{', '.join(STREAMS)}, or a path to {PATHS}")
+    seed: int = option(0, "first seed; equal seeds mean equal streams", low=0)
+    net: str = option("", "resnet18, slim-resnet18 or small-cnn (default: the stream's)")
+    batch: int = option(10, "new samples in each step", low=1)
+    tasks: int = option(0, "number of tasks (default: the stream's, as in the paper)", low=1)
+    scenario: str = option(
+        "",
+        "class-incremental, task-free, iid, iid++ or i-blurry-N-M, such as i-blurry-50-10 (default: the method's)",
+    )
+    class_order: str = option("shuffled", "shuffled (by the seed), fixed, or every class as a,b,c")
+    fraction: float = option(1.0, "share of every class's training images, above 0", low=0, high=1)
+    image_size: int = option(0, "side of the images (default: as they come)", low=1)
+    validate: bool = option(False, "measure on a tenth of the training images, held back")
+    anytime: int = option(
+        0,
+        "also measure every so many steps, on the first 100 test images of each class (default: after tasks only)",
+        low=1,
+        measure=True,
+        since="0.1.0",
+    )
+    prequential: bool = option(False, "also predict each batch before it is learned", measure=True, since="0.1.0")
     settings: LearnerConfig | Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        from onepass.bench.stream import check_scenario
+        from onepass.learner.net import NETS
+
+        check_options(self)
+        if self.fraction == 0:
+            raise UsageError("fraction=0: must be above 0")
         object.__setattr__(self, "method", canonical_method(self.method))
         object.__setattr__(self, "stream", canonical(self.stream))
-        config_class = method_class(self.method).Config
         if isinstance(self.settings, Mapping):
-            settings = {**preset(self.stream, self.method), **self.settings}
-            object.__setattr__(self, "settings", config_class.from_json(settings))
-        if type(self.settings) is not config_class:
+            object.__setattr__(self, "settings", configured(self.method, self.stream, self.settings))
+        if type(self.settings) is not method_class(self.method).Config:
             raise UsageError(f"settings of {type(self.settings).__name__}: {self.method} needs its own Config")
         stream = find_stream(self.stream)
         scenario = METHODS[self.method].scenario if self.method in METHODS else "class-incremental"
@@ -56,13 +74,7 @@ class RunConfig:
             object.__setattr__(self, name, getattr(self, name) or default)
         if self.net not in NETS:
             raise unknown("net", self.net, NETS, "allowed")
-        object.__setattr__(self, "fraction", float(self.fraction))  # equal runs, equal keys
         check_scenario(self.scenario)
-        for name, low in (("batch", 1), ("tasks", 1), ("seed", 0), ("image_size", 0), ("anytime", 0)):
-            if getattr(self, name) < low:
-                raise UsageError(f"{name}={getattr(self, name)}: must be at least {low}")
-        if not 0 < self.fraction <= 1:
-            raise UsageError(f"fraction={self.fraction}: must be above 0 and at most 1")
 
     @property
     def stream_label(self) -> str:
@@ -76,8 +88,22 @@ class RunConfig:
 
     @property
     def stream_config(self) -> StreamConfig:
+        from onepass.bench.stream import StreamConfig
+
         return StreamConfig(self.scenario, self.tasks, self.class_order, self.fraction, self.validate)
+
+    @property
+    def key(self) -> str:
+        """A name for everything but the seed: equal settings, equal key."""
+        values = {"method": self.method, **stored_options(self), "settings": stored_options(self.settings)}
+        del values["seed"]
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:10]
 
     def to_json(self) -> dict[str, Any]:
         values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         return {**values, "settings": self.learner_config.to_json()}
+
+
+MEASURES = tuple(name for name, entry in options(RunConfig).items() if entry.metadata["measure"])
+# What must be the same in all rows of a table; references have a scenario of their own.
+SHARED = tuple(name for name in options(RunConfig) if name not in ("seed", "scenario", *MEASURES))

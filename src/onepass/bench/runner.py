@@ -6,26 +6,25 @@ import contextlib
 import itertools
 import json
 import os
-import platform
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy
 import torch
 
 from onepass.bench import store
-from onepass.bench.evaluate import accuracy_by_task, look
-from onepass.bench.result import WINDOW, Result
+from onepass.bench.evaluate import accuracy_by_task, quick_accuracy
+from onepass.bench.result import WINDOW, Record, Result
 from onepass.bench.run_config import RunConfig
-from onepass.bench.stream import TaskData, batches, make_tasks, n_batches
+from onepass.bench.stream import TaskData, batches, make_tasks, n_batches, problem_of
 from onepass.bench.tensorboard import Log, check_log
 from onepass.data import Dataset
-from onepass.data.catalog import find_stream, is_path, load
+from onepass.data.catalog import Datasets, is_path
 from onepass.errors import BadCheckpoint, Diverged, UsageError
-from onepass.learner.base import Learner, Problem
+from onepass.host import host_facts
+from onepass.learner.base import Learner
 from onepass.learner.batch import Batch
 from onepass.learner.checkpoint import fingerprint, load_state, load_tree, save_tree
 from onepass.methods.factory import build, save
@@ -33,51 +32,27 @@ from onepass.methods.identity import code_digest
 
 Progress = Callable[[int, int], None]
 CHECKPOINT = "checkpoint.safetensors"
+VERSION = 2  # of checkpoints
 LOSS_EVERY = 10  # steps between two losses that are written down
-
-
-def host_facts(device: str) -> dict[str, Any]:
-    """Bits are promised to be the same for the same versions, device and threads."""
-    from onepass import __version__
-
-    return {
-        "onepass": __version__,
-        "torch": torch.__version__,
-        "numpy": numpy.__version__,
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "system": platform.platform(),
-        "cores": os.cpu_count(),
-        "device": device,
-        "threads": torch.get_num_threads(),
-    }
 
 
 class Run:
     """A run in progress: what it is made of, where it stands, and how it is saved and continued."""
 
-    def __init__(self, config: RunConfig, device: str = "cpu", data_dir: Path | str | None = None) -> None:
+    def __init__(self, config: RunConfig, device: str = "cpu", datasets: Datasets | None = None) -> None:
         _prepare(device)
         self.config = config
         self.code = code_digest(config.method)
         self.device = device
+        data = (datasets or Datasets()).load(config.stream, config.image_size)
         self.data: Dataset
         self.tasks: list[TaskData]
-        data = load(config.stream, root=data_dir, image_size=config.image_size)
         self.data, self.tasks = make_tasks(data, config.stream_config, seed=config.seed)
-        channels, height, width = data.x.shape[1:]
-        augment = find_stream(config.stream).augment
-        problem = Problem(len(data.classes), (channels, height, width), augment, len(self.tasks))
+        problem = problem_of(config.stream, len(data.classes), data.x.shape[1:], len(self.tasks))
         self.learner: Learner = build(config.method, problem, config.learner_config, net=config.net, seed=config.seed)
         self.learner.to(device)
-        self.matrix: list[list[float]] = []
-        self.matrix_average: list[list[float]] = []
-        self.anytime: list[dict[str, Any]] = []
-        self.prequential: list[list[int]] = []
-        self.losses: list[float] = []
-        self.facts: list[dict[str, Any]] = []
+        self.record = Record()
         self.batch = -1  # the batch of the current task that comes next; -1: the task has not begun
-        self.seconds = 0.0
 
     @property
     def total(self) -> int:
@@ -118,24 +93,19 @@ class Run:
         ends = itertools.accumulate(n_batches(task, self.config.batch) for task in self.tasks)
         after: list[dict[str, Any]] = [
             {"step": end, "accuracy": row, "after_task": index}
-            for index, (end, row) in enumerate(zip(ends, self.matrix, strict=False))
+            for index, (end, row) in enumerate(zip(ends, self.record.accuracy_matrix, strict=False))
         ]
-        for line, row in zip(after, self.matrix_average, strict=False):
-            line["accuracy_average"] = row
-        return sorted([*self.anytime, *after], key=lambda line: (line["step"], "after_task" in line))
+        for line, row in zip(after, self.record.accuracy_matrix_last, strict=False):
+            line["accuracy_last"] = row
+        return sorted([*self.record.anytime, *after], key=lambda line: (line["step"], "after_task" in line))
 
     def save(self, path: Path) -> None:
         tree = {
+            "version": VERSION,
             "config": self.config.to_json(),
             "threads": torch.get_num_threads(),
-            "matrix": self.matrix,
-            "matrix_average": self.matrix_average,
-            "anytime": self.anytime,
-            "prequential": self.prequential,
-            "facts": self.facts,
-            "losses": self.losses,
+            "record": vars(self.record),
             "batch": self.batch,
-            "seconds": self.seconds,
             "data": self.data.digest,
             "code": self.code,
             "learner": self.learner.state_dict(),
@@ -144,17 +114,17 @@ class Run:
 
     def restore(self, path: Path) -> None:
         tree = load_tree(path)
-        if not isinstance(tree, dict) or tree.get("config") != self.config.to_json():
+        if not isinstance(tree, dict) or tree.get("version") != VERSION:
+            raise BadCheckpoint(f"{path} was written by another version of onepass")
+        if tree["config"] != self.config.to_json():
             raise BadCheckpoint(f"{path} belongs to another run")
-        if tree.get("data", self.data.digest) != self.data.digest:
+        if tree["data"] != self.data.digest:
             raise BadCheckpoint(f"{path} is of other data than are there now")
-        if tree.get("code", "") != self.code:
+        if tree["code"] != self.code:
             raise BadCheckpoint(f"{path} is of another {self.config.method.partition(':')[0]} than is there now")
         torch.set_num_threads(tree["threads"])  # sums over another number of threads would end in other bits
         load_state(self.learner, tree["learner"], path)
-        self.matrix, self.batch, self.seconds = tree["matrix"], tree["batch"], tree["seconds"]
-        self.matrix_average, self.losses = tree["matrix_average"], tree["losses"]
-        self.anytime, self.prequential, self.facts = tree["anytime"], tree["prequential"], tree["facts"]
+        self.record, self.batch = Record(**tree["record"]), tree["batch"]
 
     def advance(
         self,
@@ -162,10 +132,10 @@ class Run:
         after_evaluation: Callable[[], None] = lambda: None,
     ) -> None:
         """Learn to the end of the stream from wherever the run stands."""
-        told = self.config.scenario != "task-free"
-        for task in self.tasks[len(self.matrix) :]:
+        record, boundaries = self.record, self.config.scenario != "task-free"
+        for task in self.tasks[len(record.accuracy_matrix) :]:
             if self.batch < 0:
-                if told:
+                if boundaries:
                     self.learner.begin_task(task.info)
                 self.batch = 0
             for batch in batches(self.data, task, self.config.batch, start=self.batch):
@@ -173,43 +143,42 @@ class Run:
                     self._predict_first(batch)
                 begin = time.perf_counter()
                 loss = self.learner.observe(batch)
-                self.seconds += time.perf_counter() - begin
+                record.seconds += time.perf_counter() - begin
+                record.steps = self.learner.steps
                 self.batch += 1
-                if self.learner.steps % LOSS_EVERY == 0:
-                    self.losses.append(loss.item())
-                if self.config.anytime and self.learner.steps % self.config.anytime == 0:
-                    self.anytime.append(self._evaluate(look, task))
+                if record.steps % LOSS_EVERY == 0:
+                    record.losses.append(loss.item())
+                if self.config.anytime and record.steps % self.config.anytime == 0:
+                    record.anytime.append(self._evaluate(quick_accuracy, task))
                     after_evaluation()
                 after_step()
-            if told:
+            if boundaries:
                 self.learner.end_task()
             line = self._evaluate(accuracy_by_task, task)
-            self.matrix.append(line["accuracy"])
-            if "accuracy_average" in line:
-                self.matrix_average.append(line["accuracy_average"])
-            self.facts.append(_plain(self.learner.facts()))
+            record.accuracy_matrix.append(line["accuracy"])
+            if "accuracy_last" in line:
+                record.accuracy_matrix_last.append(line["accuracy_last"])
+            record.facts.append(_plain(self.learner.facts()))
             self.data.release()
             self.batch = -1
             after_evaluation()
 
     def _evaluate(self, measure: Callable[..., list[float]], task: TaskData) -> dict[str, Any]:
-        """A look at the tasks so far, by the last weights and, if one is kept, by their average."""
+        """The tasks so far, by what predicts and, if that is an average, by the last weights too."""
         tasks = self.tasks[: task.info.index + 1]
         line = {"step": self.learner.steps, "accuracy": measure(self.learner, self.data, tasks)}
         if self.learner.average is not None:
-            line["accuracy_average"] = measure(self.learner, self.data, tasks, last=False)
+            line["accuracy_last"] = measure(self.learner, self.data, tasks, last=True)
         return line
 
     def _predict_first(self, batch: Batch) -> None:
         """Count what is predicted right before it is learned."""
+        windows = self.record.prequential
         if self.learner.steps % WINDOW == 0:
-            self.prequential.append([0, 0])
-        right = 0
+            windows.append([0, 0])
         if self.learner.seen:
-            with self.learner.predicting(last=True) as predict:
-                right = int((predict(batch.x).cpu() == batch.y).sum())
-        self.prequential[-1][0] += right
-        self.prequential[-1][1] += len(batch)
+            windows[-1][0] += int((self.learner.predict(batch.x).cpu() == batch.y).sum())
+        windows[-1][1] += len(batch)
 
 
 def _plain(facts: dict[str, Any]) -> dict[str, Any]:
@@ -229,60 +198,80 @@ def _optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     return facts
 
 
+def check_run(config: RunConfig, device: str, datasets: Datasets) -> None:
+    """Refuse what cannot be run before anything is trained: the settings are tried on a network without weights."""
+    _prepare(device)
+    data = datasets.load(config.stream, config.image_size)
+    _, tasks = make_tasks(data, config.stream_config, seed=config.seed)
+    problem = problem_of(config.stream, len(data.classes), data.x.shape[1:], len(tasks))
+    try:
+        with torch.device("meta"):
+            build(config.method, problem, config.learner_config, net=config.net, seed=config.seed)
+    except UsageError:
+        raise
+    except Exception:  # a method of one's own may need real numbers: it is tried when it runs
+        return
+
+
 def run(
     config: RunConfig,
     out: Path | str | None = None,
     *,
     data_dir: Path | str | None = None,
+    datasets: Datasets | None = None,
     device: str = "cpu",
     checkpoint_seconds: float = 30.0,
     progress: Progress = lambda done, total: None,
     log: str = "",
 ) -> Result:
-    """Train and measure. With `out`, the result is stored there, found again, and a stopped run continues."""
+    """Train and measure. With `out`, the result is stored there, found again, and a stopped run continues.
+
+    `datasets` are those of `data_dir` that are open already.
+    """
     check_log(log)
+    datasets = Datasets(data_dir) if datasets is None else datasets
     if out is None:
         if log:
             raise UsageError(f"log={log!r}: curves lie in the run's folder; give out")
-        return _train(Run(config, device, data_dir), None, checkpoint_seconds, progress)
+        return _train(Run(config, device, datasets), None, checkpoint_seconds, progress)
     place = store.folder(Path(out), config)
-    digest, code = own_data_digest(config, data_dir), code_digest(config.method)
+    digest, code = own_data_digest(config, datasets), code_digest(config.method)
     if (stored := store.load_result(place, config, False, digest, code)) is not None:
         return stored
     with store.claim(place, waiting=lambda: progress(0, 1)), contextlib.ExitStack() as stack:
         stored = store.load_result(place, config, True, digest, code)
         if stored is not None:  # another process was quicker
             return stored
-        state = _continued(place / CHECKPOINT, config, device, data_dir)
-        told = None
+        state = _continued(place / CHECKPOINT, config, device, datasets)
+        curves = None
         if log:
-            losses = [(LOSS_EVERY * (number + 1), loss) for number, loss in enumerate(state.losses)]
-            told = stack.enter_context(contextlib.closing(Log(place / log, losses, state.evaluations())))
-        result = _train(state, place, checkpoint_seconds, progress, told)
+            losses = [(LOSS_EVERY * (number + 1), loss) for number, loss in enumerate(state.record.losses)]
+            curves = stack.enter_context(contextlib.closing(Log(place / log, losses, state.evaluations())))
+        result = _train(state, place, checkpoint_seconds, progress, curves)
         store.save_result(place, result)
         (place / CHECKPOINT).unlink(missing_ok=True)
         return result
 
 
-def own_data_digest(config: RunConfig, data_dir: Path | str | None) -> str:
+def own_data_digest(config: RunConfig, datasets: Datasets) -> str:
     """The digest of a stream's data where they may change under its name: your own, if they are still there."""
     if not is_path(config.stream):
         return ""
     try:
-        return load(config.stream, root=data_dir, image_size=config.image_size).digest
+        return datasets.load(config.stream, config.image_size).digest
     except UsageError:
         return ""
 
 
-def _continued(checkpoint: Path, config: RunConfig, device: str, data_dir: Path | str | None) -> Run:
+def _continued(checkpoint: Path, config: RunConfig, device: str, datasets: Datasets) -> Run:
     """The run where it stopped, or at its beginning."""
-    state = Run(config, device, data_dir)
+    state = Run(config, device, datasets)
     if checkpoint.exists():
         try:
             state.restore(checkpoint)
         except BadCheckpoint as error:
             print(f"{error}; this run starts again from the beginning", file=sys.stderr)
-            return Run(config, device, data_dir)
+            return Run(config, device, datasets)
     return state
 
 
@@ -298,7 +287,7 @@ def _train(state: Run, place: Path | None, seconds: float, progress: Progress, l
                 state.save(place / CHECKPOINT)
             raise
         if log is not None and learner.steps % LOSS_EVERY == 0:
-            log.loss(learner.steps, state.losses[-1])
+            log.loss(learner.steps, state.record.losses[-1])
         if place is not None and time.monotonic() - saved >= seconds:
             state.save(place / CHECKPOINT)
             saved = time.monotonic()
@@ -313,25 +302,18 @@ def _train(state: Run, place: Path | None, seconds: float, progress: Progress, l
     try:
         state.advance(after_step, after_evaluation)
     except Diverged as error:
-        where = f"{config.method} on {config.stream}, seed {config.seed}, task {len(state.matrix)}"
+        where = f"{config.method} on {config.stream}, seed {config.seed}, task {len(state.record.accuracy_matrix)}"
         if place is None:
             raise Diverged(f"{where}: {error}") from None
         save(learner, place / "diverged.safetensors")
         raise Diverged(f"{where}: {error} in {place / 'diverged.safetensors'}") from None
     return Result(
-        config,
-        state.matrix,
-        learner.steps,
-        state.seconds,
-        fingerprint(learner.state_dict()),
-        state.data_facts(),
-        host_facts(state.device),
-        state.protocol(),
-        state.matrix_average,
-        state.anytime,
-        state.prequential,
-        state.facts,
-        state.losses,
+        **vars(state.record),
+        config=config,
+        fingerprint=fingerprint(learner.state_dict()),
+        data=state.data_facts(),
+        host=host_facts(state.device),
+        protocol=state.protocol(),
     )
 
 

@@ -16,31 +16,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+from onepass.bench.metrics import mean
 from onepass.bench.result import Result
 from onepass.bench.run_config import RunConfig
+from onepass.bench.upgrade import upgraded
 from onepass.errors import RunError, UsageError
 from onepass.files import write_text
 from onepass.methods.registry import METHODS
 
 DAMAGE = (OSError, ValueError, KeyError, TypeError, UsageError, RecursionError)
 UNSIGNED = "0" * 64
-LATER = ("anytime", "prequential")  # unset, they leave the keys of older versions as they were
-
-
-def key(config: RunConfig) -> str:
-    """A name for everything but the seed: equal settings, equal key."""
-    values = {name: value for name, value in config.to_json().items() if name != "seed"}
-    for name in LATER:
-        if not values[name]:
-            del values[name]
-    if values["settings"]["average"] is None:
-        del values["settings"]["average"]
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:10]
 
 
 def folder(out: Path, config: RunConfig) -> Path:
     method = config.method.replace(":", ".")
-    return out / f"{config.stream_label}-{method}-{key(config)}" / f"seed-{config.seed}"
+    return out / f"{config.stream_label}-{method}-{config.key}" / f"seed-{config.seed}"
 
 
 @contextlib.contextmanager
@@ -109,7 +99,7 @@ def load_result(
     of other data than those with the `digest`, or of a method of one's own whose code was another than `code`."""
     file = path / "result.json"
     try:
-        result = _read(file)
+        result, _ = _read(file)
         if result.config != config:
             raise ValueError("it belongs to another config")
         problem = "is of other data than are there now" if digest not in ("", result.data.get("sha256")) else ""
@@ -129,14 +119,14 @@ def load_all(out: Path) -> list[Result]:
     results = []
     for file in sorted(out.rglob("result.json")):
         try:
-            result = _read(file)
-            if folder(Path(), result.config) != Path(*file.resolve().parts[-3:-1]):
+            result, renamed = _read(file)
+            if not renamed and folder(Path(), result.config) != Path(*file.resolve().parts[-3:-1]):
                 raise ValueError("it belongs to another config")
             results.append(result)
         except DAMAGE as error:
             print(f"{file} {_said(error)}; it is left out", file=sys.stderr)
     order = {name: place for place, name in enumerate(METHODS)}
-    return sorted(results, key=lambda r: (order.get(r.config.method, len(order)), key(r.config), r.config.seed))
+    return sorted(results, key=lambda r: (order.get(r.config.method, len(order)), r.config.key, r.config.seed))
 
 
 def _said(error: Exception) -> str:
@@ -144,17 +134,18 @@ def _said(error: Exception) -> str:
     return f"cannot be used here ({error})" if isinstance(error, UsageError) else f"is damaged ({error})"
 
 
-def _read(file: Path) -> Result:
+def _read(file: Path) -> tuple[Result, bool]:
+    """A result, and whether its settings had other names when it was stored, and so it has another key."""
     text = file.read_text(encoding="utf-8")
     values: dict[str, Any] = json.loads(text)
     if "sha256" in values and _hash(text.replace(values["sha256"], UNSIGNED, 1)) != values["sha256"]:  # not in old ones
         raise ValueError("its text does not give its hash")
     result = Result.from_json(values)
-    for matrix in filter(None, (result.accuracy_matrix, result.accuracy_matrix_average)):
+    for matrix in filter(None, (result.accuracy_matrix, result.accuracy_matrix_last)):
         if [len(row) for row in matrix] != list(range(1, len(matrix) + 1)):
             raise ValueError("its accuracy matrix is not whole")
         if not all(0 <= value <= 1 for row in matrix for value in row):
             raise ValueError("an accuracy is not between 0 and 1")
-    if not result.accuracy_matrix or abs(result.final_accuracy - values["final_accuracy"]) > 1e-9:
+    if not result.accuracy_matrix or abs(mean(values["accuracy_matrix"][-1]) - values["final_accuracy"]) > 1e-9:
         raise ValueError("its accuracy matrix does not give its final accuracy")
-    return result
+    return result, upgraded(values)["config"] != values["config"]

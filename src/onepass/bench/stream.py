@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -11,7 +11,9 @@ from torch import Tensor
 
 from onepass.config import unknown
 from onepass.data import Dataset
+from onepass.data.catalog import find_stream
 from onepass.errors import UsageError
+from onepass.learner.base import Problem
 from onepass.learner.batch import Batch, Task
 from onepass.seeds import generator
 
@@ -145,6 +147,12 @@ def batches(data: Dataset, task: TaskData, size: int, *, start: int = 0) -> Iter
         rows = tuple(torch.cat(pair) for pair in zip(rows, task.second.split(size), strict=True))
     for chosen in rows[start:]:
         yield Batch(data.x[chosen], data.y[chosen])
+
+
+def problem_of(stream: str, n_classes: int, shape: Sequence[int], n_tasks: int) -> Problem:
+    """What a learner is to learn on a stream."""
+    channels, height, width = shape
+    return Problem(n_classes, (channels, height, width), find_stream(stream).augment, n_tasks)
 
 
 def n_batches(task: TaskData, size: int) -> int:

@@ -37,7 +37,7 @@ class Log:
 
     def evaluation(self, line: dict[str, Any]) -> None:
         kind = "after task" if "after_task" in line else "anytime"
-        for key, name in (("accuracy", "accuracy"), ("accuracy_average", "accuracy by averaged weights")):
+        for key, name in (("accuracy", "accuracy"), ("accuracy_last", "accuracy by last weights")):
             if key in line:
                 self.writer.add_scalar(f"{name}, {kind}", sum(line[key]) / len(line[key]), line["step"])
                 for task, value in enumerate(line[key]):

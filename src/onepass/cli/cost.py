@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from onepass.cli.console import console
 from onepass.cli.flags import Parser
 from onepass.data.catalog import STREAMS
 from onepass.methods.registry import METHODS
@@ -23,14 +23,17 @@ def cost(command: str, words: Sequence[str]) -> None:
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="where a path's array cache is")
     parser.add_argument("--json", action="store_true", help="one JSON document")
     values = parser.parse(words)
-    from onepass.bench.cost import counted
+    from onepass.cli.progress import Bar
+    from onepass.paper.table5 import counted
     from onepass.report import tables
 
-    facts, table = counted(values.methods, values.stream, values.net, values.memory, values.average, values.data_dir)
+    with Bar("counting") as bar:
+        facts, table = counted(
+            values.methods, values.stream, values.net, values.memory, values.average, values.data_dir, bar.report
+        )
     if values.json:
         print(json.dumps(facts))
         return
-    from rich.console import Console
 
-    Console(width=None if sys.stdout.isatty() else 120).print(tables.rich_table(table))
+    console().print(tables.rich_table(table))
     print("\n".join(table.notes))

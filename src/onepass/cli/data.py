@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from onepass.cli.console import console
 from onepass.cli.flags import Parser, add_bad_images
 from onepass.data.catalog import STREAMS
 from onepass.errors import RunError
@@ -43,7 +43,6 @@ def data(command: str, words: Sequence[str]) -> None:
 
 def _show_data(facts: dict[str, Any]) -> None:
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
     counts = facts["classes"]
@@ -54,12 +53,12 @@ def _show_data(facts: dict[str, Any]) -> None:
         table.add_column(f"{split} images", f"{total:,}", justify="right")
     for name, row in counts.items():
         table.add_row(name, f"{row['train']:,}", f"{row['test']:,}")
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    console.print(table)
+    output = console()
+    output.print(table)
     channels, height, width = facts["image_size"]
-    console.print(f"{facts['stream']}: {facts['form']}; images of {channels} x {height} x {width}")
+    output.print(f"{facts['stream']}: {facts['form']}; images of {channels} x {height} x {width}")
     for note in facts.get("notes", []):
-        console.print(f"note: {note}")
+        output.print(f"note: {note}")
     skipped = any("do not decode" in note for note in facts.get("notes", []))
     right = "all else is whole" if skipped else "nothing is wrong"
-    console.print("wrong: " + "; ".join(facts["problems"]) if facts["problems"] else right)
+    output.print("wrong: " + "; ".join(facts["problems"]) if facts["problems"] else right)

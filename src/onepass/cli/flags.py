@@ -6,12 +6,12 @@ import argparse
 import dataclasses
 import difflib
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from onepass.bench.presets import PRESETS
-from onepass.config import LearnerConfig, ReplayConfig, choices, plain
+from onepass.config import LearnerConfig, ReplayConfig, check_limits, choices, kinds_of, options, plain
 from onepass.errors import UsageError
 from onepass.methods.registry import METHODS, method_class
 
@@ -42,11 +42,7 @@ class Parser(argparse.ArgumentParser):
 def having(flag: str) -> list[str]:
     """The methods that have this setting."""
     name = flag.partition("=")[0].removeprefix("--").replace("-", "_")
-    return [method for method in METHODS if flag.startswith("--") and name in fields(method_class(method).Config)]
-
-
-def fields(config: type[LearnerConfig]) -> dict[str, dataclasses.Field[Any]]:
-    return {entry.name: entry for entry in dataclasses.fields(config)}
+    return [method for method in METHODS if flag.startswith("--") and name in options(method_class(method).Config)]
 
 
 def truth(text: str) -> bool:
@@ -61,7 +57,7 @@ def add_settings(parser: Parser, configs: dict[str, type[LearnerConfig]]) -> lis
     flags: dict[str, tuple[type[LearnerConfig], dataclasses.Field[Any]]] = {}
     known: list[type[LearnerConfig]] = [ReplayConfig, *configs.values()]
     for config in known:
-        for name, entry in fields(config).items():
+        for name, entry in options(config).items():
             flags.setdefault(name, (config, entry))
     group = parser.add_argument_group(
         "settings"
@@ -70,21 +66,14 @@ def add_settings(parser: Parser, configs: dict[str, type[LearnerConfig]]) -> lis
     )
     for name, (config, entry) in flags.items():
         kind = typing.get_type_hints(config)[name]
-        default = _defaults(name, {m: c for m, c in configs.items() if name in fields(c)} or {"": config})
-        group.add_argument(
-            "--" + name.replace("_", "-"),
-            dest=name,
-            type=truth if plain(kind) is bool else plain(kind),
-            choices=choices(kind) or None,
-            metavar=None if choices(kind) else "{true,false}" if plain(kind) is bool else plain(kind).__name__.upper(),
-            help=(entry.metadata["help"] + default).replace("%", "%%"),
-        )
+        default = _defaults(name, {m: c for m, c in configs.items() if name in options(c)} or {"": config})
+        _add(group, entry, kind, entry.metadata["help"] + default, plain(kind).__name__.upper())
     return list(flags)
 
 
 def _defaults(name: str, configs: dict[str, type[LearnerConfig]]) -> str:
     """The default, of each method where they differ, and what it is on streams with a preset."""
-    found = {method: fields(config)[name].default for method, config in configs.items()}
+    found = {method: options(config)[name].default for method, config in configs.items()}
     if len(set(found.values())) > 1:
         text = ", ".join(f"{method} {value}" for method, value in found.items())
     else:
@@ -98,22 +87,66 @@ def _defaults(name: str, configs: dict[str, type[LearnerConfig]]) -> str:
     return f" (default: {', '.join([text, *presets])})" if text != "None" else ""
 
 
-def add_stream(parser: Parser) -> None:
-    """What decides a stream beside its name and the seed, and the network that meets it."""
-    add = parser.add_argument
-    add("--tasks", type=int, default=0, metavar="N", help="number of tasks (default: the stream's, as in the paper)")
-    scenarios = "class-incremental, task-free, iid, iid++ or i-blurry-N-M, such as i-blurry-50-10"
-    add("--scenario", default="", help=f"{scenarios} (default: the method's)")
-    add("--class-order", default="shuffled", help="shuffled (by the seed), fixed, or every class as a,b,c")
-    add("--fraction", type=float, default=1.0, metavar="F", help="share of every class's training images (default: 1)")
-    add("--image-size", type=int, default=0, metavar="N", help="side of the images (default: as they come)")
-    add("--net", default="", help="resnet18, slim-resnet18 or small-cnn (default: the stream's)")
-    add("--batch", type=int, default=10, metavar="N", help="new samples in each step (default: 10)")
+def add_options(parser: Parser, config: Any, names: Iterable[str], **defaults: Any) -> None:
+    """A flag for each of these options of a run; what is not given is not set. `defaults` are those of this command."""
+    kinds = kinds_of(config)
+    for name in names:
+        entry = options(config)[name]
+        default = defaults.get(name, entry.default)
+        shown = f" (default: {default:g})" if isinstance(default, float) else f" (default: {default})"
+        text = entry.metadata["help"] + (shown if default else "")
+        if plain(kinds[name]) is bool:
+            parser.add_argument(_flag(name), dest=name, action="store_const", const=True, help=text)
+        else:
+            _add(parser, entry, kinds[name], text, plain(kinds[name]).__name__[0].upper())
 
 
-def natural(word: str) -> int:
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def given(values: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
+    """Of these flags, those that were given."""
+    return {name: value for name in names if (value := getattr(values, name)) is not None}
+
+
+def _add(parser: argparse._ActionsContainer, entry: dataclasses.Field[Any], kind: Any, text: str, metavar: str) -> None:
+    """A flag for an option, of its type and within its limits."""
+
+    def value(word: str) -> Any:
+        try:
+            found = plain(kind)(word)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"expected {plain(kind).__name__}, got {word!r}") from None
+        if isinstance(found, (int, float)):
+            try:
+                check_limits(entry, found)
+            except UsageError as error:
+                raise argparse.ArgumentTypeError(str(error)) from None
+        return found
+
+    truths = plain(kind) is bool
+    parser.add_argument(
+        _flag(entry.name),
+        dest=entry.name,
+        type=truth if truths else value,
+        choices=choices(kind) or None,
+        metavar=None if choices(kind) else "{true,false}" if truths else metavar,
+        help=text.replace("%", "%%"),
+    )
+
+
+def count(word: str) -> int:
+    """A whole number from 1 on."""
+    if not word.isdecimal() or not int(word):
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, got {word!r}")
+    return int(word)
+
+
+def count_or_none(word: str) -> int:
+    """A whole number; 0 means that none is given."""
     if not word.isdecimal():
-        raise argparse.ArgumentTypeError(f"{word!r} is not a whole number from 0 on")
+        raise argparse.ArgumentTypeError(f"expected a whole number from 0 on, got {word!r}")
     return int(word)
 
 
@@ -122,7 +155,7 @@ def add_execution(parser: Parser) -> None:
     add = parser.add_argument
     add_place(parser)
     add("--out", type=Path, default=Path("onepass-runs"), metavar="DIR", help="store of runs (default: %(default)s)")
-    add("--jobs", type=natural, default=0, metavar="N", help="runs side by side (default: one for each core)")
+    add("--jobs", type=count_or_none, default=0, metavar="N", help="runs side by side (default: one for each core)")
     add("--on", default="", metavar="ray|[ray://]HOST:PORT", help="do the runs on a Ray cluster (default: here)")
     add("--log", default="", metavar="tensorboard", help="curves of every run for TensorBoard, in its folder")
 

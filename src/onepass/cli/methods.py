@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import json
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from onepass.bench.presets import PRESETS
-from onepass.cli.flags import Parser, fields
+from onepass.cli.console import console
+from onepass.cli.flags import Parser
+from onepass.config import options
 from onepass.data.catalog import STREAMS
 from onepass.methods.registry import BOUNDARIES, METHODS, canonical, method_class
 
@@ -28,7 +29,6 @@ def _list(
 
 def _show(rows: dict[str, list[str]], headings: Iterable[str], first: str = "name") -> None:
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD)
@@ -36,7 +36,7 @@ def _show(rows: dict[str, list[str]], headings: Iterable[str], first: str = "nam
         table.add_column(heading, overflow="fold")
     for name, row in rows.items():
         table.add_row(name, *row)
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
+    console().print(table)
 
 
 def methods(command: str, words: Sequence[str]) -> None:
@@ -69,7 +69,7 @@ def _method(name: str, words: Sequence[str]) -> None:
             "presets": {stream: row[name][setting] for stream, row in PRESETS.items() if setting in row.get(name, {})},
             "help": entry.metadata["help"],
         }
-        for setting, entry in fields(cls.Config).items()
+        for setting, entry in options(cls.Config).items()
     }
     facts = {
         "name": name,

@@ -10,14 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from onepass.cli.console import console
 from onepass.cli.flags import Parser, add_execution
 from onepass.data.catalog import STREAMS
 from onepass.errors import RunError, UsageError
 
 if TYPE_CHECKING:
     from onepass.bench.run_config import RunConfig
+    from onepass.cli.session import Session
     from onepass.paper.experiments import Experiment
-    from onepass.paper.tables import Found
+    from onepass.paper.tables import StoredResults
     from onepass.report.tables import Table
 
 NAMES = {
@@ -79,51 +81,53 @@ def reproduce(command: str, words: Sequence[str]) -> None:
 
     parts = (tuple(values.only), tuple(values.methods), tuple(values.memory))
     wanted = experiment(values.name, Selection(values.scale, values.stream, *parts, values.runs))
-    from onepass.cli.session import execute, look
+    from onepass.cli.session import Session
 
-    results = look(wanted.runs, values)
+    session = Session(values)
+    results = session.stored(wanted.runs)
     check(wanted, wanted.found(results))
-    _say_plan(wanted, wanted.found(results), values)
+    _say_plan(wanted, wanted.found(results), session)
     if values.plan:
         return
     if not values.stored:
         places = {run: f"{cell.row}, {cell.column}" for cell in wanted.cells for run in cell.runs}
         names = [f"{places[run]}, seed {run.seed}" for run in wanted.runs]
         try:
-            results = [*execute(wanted.runs, values, names, results)]
+            results = [*session.execute(wanted.runs, names, results)]
         except RunError:  # the others are done
             with suppress(UsageError):
-                _show(wanted, wanted.found(look(wanted.runs, values, quiet=True)), values)
+                _show(wanted, wanted.found(session.stored(wanted.runs, quiet=True)), values)
             raise
     _show(wanted, wanted.found(results), values)
 
 
-def _say_plan(wanted: Experiment, found: Found, values: Any) -> None:
+def _say_plan(wanted: Experiment, found: StoredResults, session: Session) -> None:
     """Before anything is trained: how much is stored, how much is left, and how long that takes."""
     left: list[RunConfig] = [config for config in wanted.runs if config not in found]
+    values = session.values
     rest = "not run" if values.stored else "to do"
     line = f"{wanted.title}: {len(wanted.runs)} runs, {len(found)} stored, {len(left)} {rest}"
-    print(line + (f"; {_time(left, found, values)}" if left and not values.stored else ""), file=sys.stderr)
+    print(line + (f"; {_time(left, found, session)}" if left and not values.stored else ""), file=sys.stderr)
     print(wanted.note, file=sys.stderr)
 
 
-def _time(left: Sequence[RunConfig], found: Found, values: Any) -> str:
-    from onepass.cli.session import read
-    from onepass.executors import cores
+def _time(left: Sequence[RunConfig], found: StoredResults, session: Session) -> str:
+    from onepass.host import cores
     from onepass.paper.estimate import in_words, seconds
 
+    values = session.values
     try:
-        read(left, values)
+        session.read(left)
     except UsageError as error:
         if values.plan:
             return f"how long that takes cannot be said without the data: {error}"
         raise
     side = 1 if values.on else min(values.jobs or cores(), len(left))
-    time = in_words(seconds(left, found.values(), values.data_dir) / side)
+    time = in_words(seconds(left, found.values(), session.datasets) / side)
     return f"about {time}, " + (f"{side} side by side" if not values.on else "on one core")
 
 
-def _show(wanted: Experiment, found: Found, values: Any) -> None:
+def _show(wanted: Experiment, found: StoredResults, values: Any) -> None:
     """The table, the paper's claims and the figure: on the terminal and as files."""
     from onepass.files import write_text
     from onepass.paper import figures
@@ -161,21 +165,20 @@ def _write(shown: Sequence[Table], values: Any) -> list[Path]:
 
 
 def _publish(shown: Sequence[Table], paths: Sequence[Path], document: Any, values: Any) -> None:
-    from rich.console import Console
 
     from onepass.report import tables
 
     if values.json:
         print(json.dumps(document))
         return
-    console = Console(width=None if sys.stdout.isatty() else 200)
+    output = console(200)
     for part in shown:
-        console.print(tables.rich_table(part))
-        console.print("\n".join(part.notes), highlight=False)
+        output.print(tables.rich_table(part))
+        output.print("\n".join(part.notes), highlight=False)
     print("\n" + "\n".join(map(str, paths)))
 
 
-def _document(wanted: Experiment, found: Found, shown: Sequence[Any]) -> dict[str, Any]:
+def _document(wanted: Experiment, found: StoredResults, shown: Sequence[Any]) -> dict[str, Any]:
     from onepass.paper.tables import by_seed
 
     cells = [
@@ -194,8 +197,9 @@ def _document(wanted: Experiment, found: Found, shown: Sequence[Any]) -> dict[st
 
 
 def _cost(values: Any) -> None:
-    from onepass.bench.cost import counted
+    from onepass.cli.progress import Bar
     from onepass.paper.scales import SCALES, Selection
+    from onepass.paper.table5 import counted
 
     if values.only or values.memory or values.runs or values.plan or values.stored:
         given = "--only, --memory, --runs, --plan and --stored do not apply; --methods does"
@@ -203,6 +207,7 @@ def _cost(values: Any) -> None:
     cut = Selection(values.scale, values.stream)
     [(_, stream)] = cut.streams(["cifar10"])
     methods = values.methods or ["er", "er-ace", "obc", "ocm", "pcr", "er-fsl"]
-    facts, table = counted(methods, stream, SCALES[cut.scale].net, data_dir=values.data_dir)
+    with Bar("counting") as bar:
+        facts, table = counted(methods, stream, SCALES[cut.scale].net, data_dir=values.data_dir, progress=bar.report)
     shown = [replace(table, title=f"Table 5: {table.title}")]
     _publish(shown, _write(shown, values), facts, values)

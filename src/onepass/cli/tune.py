@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,13 +11,16 @@ from typing import Any
 
 from onepass.bench.metrics import Summary
 from onepass.bench.presets import write_preset
-from onepass.cli.flags import Parser, add_place, add_settings, add_stream
-from onepass.data.catalog import STREAMS
+from onepass.bench.run_config import MEASURES, RunConfig
+from onepass.cli.console import console
+from onepass.cli.flags import Parser, add_options, add_place, add_settings, count, given
+from onepass.config import options
 from onepass.errors import RunError, UsageError
 from onepass.methods.registry import METHODS, canonical, method_class
 from onepass.tuning.search import Record, Search, Tuning
 from onepass.tuning.space import CONDITIONS, default_space, parse_search
 
+STREAM = [name for name in options(RunConfig) if name not in ("validate", *MEASURES)]  # it decides these itself
 ABOUT = """Choose a method's settings by its accuracy on a tenth of the training images, held back; the test images
 are never looked at. The first trial is the defaults. Every trial is stored; the same command continues."""
 
@@ -30,18 +32,19 @@ def tune(command: str, words: Sequence[str]) -> None:
     _add_flags(parser)
     settings = add_settings(parser, {canonical(name): method_class(name).Config for name in named[:1]})
     values = parser.parse(words)
-    given = {name: value for name in settings if (value := getattr(values, name)) is not None}
-    if values.trials < 1 or values.runs < 1:
-        raise UsageError(f"--trials {values.trials} --runs {values.runs}: needed is at least one of each")
+    chosen = given(values, settings)
     try:
         import optuna  # noqa: F401
     except ImportError:
         raise UsageError("onepass tune needs another package: pip install optuna") from None
-    tuning = _tuning(values, given)
-    options = {name: getattr(values, name) for name in ("data_dir", "device", "checkpoint_seconds")}
-    document = _watched(Search(tuning, values.out, **options), values)
+    from onepass.cli.session import Session
+
+    tuning, session = _tuning(values, chosen), Session(values)
+    session.read([tuning.base])
+    how = {name: getattr(values, name) for name in ("device", "checkpoint_seconds")}
+    document = _watched(Search(tuning, values.out, datasets=session.datasets, **how), values)
     if values.save:
-        fixed = {name: value for name, value in given.items() if name not in CONDITIONS}
+        fixed = {name: value for name, value in chosen.items() if name not in CONDITIONS}
         document["preset"] = str(_save(document, values, fixed, f"onepass {command} {shlex.join(words)}"))
     if values.json:
         print(json.dumps(document))
@@ -51,12 +54,9 @@ def tune(command: str, words: Sequence[str]) -> None:
         print(f"preset  {document['preset'] if values.save else '--save NAME writes the best settings for --preset'}")
 
 
-def _tuning(values: Namespace, given: dict[str, Any]) -> Tuning:
-    from onepass.bench.run_config import RunConfig
-
-    stream = ("stream", "seed", "net", "batch", "tasks", "scenario", "class_order", "fraction", "image_size")
-    base = RunConfig(values.method, **{name: getattr(values, name) for name in stream}, validate=True, settings=given)
-    space = parse_search(values.search, base.learner_config, given) or default_space(base.learner_config, given)
+def _tuning(values: Namespace, chosen: dict[str, Any]) -> Tuning:
+    base = RunConfig(values.method, **given(values, STREAM), validate=True, settings=chosen)
+    space = parse_search(values.search, base.learner_config, chosen) or default_space(base.learner_config, chosen)
     if not space:
         raise UsageError(f"{base.method}: all its own settings are given values; leave one to be searched")
     return Tuning(base, space, values.runs)
@@ -64,14 +64,12 @@ def _tuning(values: Namespace, given: dict[str, Any]) -> Tuning:
 
 def _add_flags(parser: Parser) -> None:
     add = parser.add_argument
-    add("--stream", default="digits", help=f"{', '.join(STREAMS)}, or a path (default: digits)")
-    add("--trials", type=int, default=20, metavar="N", help="trials in all, the defaults first (default: 20)")
-    add("--runs", type=int, default=1, metavar="N", help="runs of each trial, seeds SEED, SEED+1, ... (default: 1)")
-    add("--seed", type=int, default=0, help="of the first run, and of the proposals (default: 0)")
+    add_options(parser, RunConfig, STREAM)
+    add("--trials", type=count, default=20, metavar="N", help="trials in all, the defaults first (default: 20)")
+    add("--runs", type=count, default=1, metavar="N", help="runs of each trial, seeds SEED, SEED+1, ... (default: 1)")
     forms = "only these: NAME, NAME=LOW:HIGH, NAME=LOW:HIGH:log or NAME=A,B,C (default: lr and the method's own)"
     add("--search", nargs="+", default=[], metavar="NAME=RANGE", help=forms)
     add("--save", metavar="NAME", help="write the chosen settings to OUT/NAME.json, or to a PATH.json, for --preset")
-    add_stream(parser)
     add("--out", type=Path, default=Path("onepass-tune"), metavar="DIR", help="store of trials (default: %(default)s)")
     add_place(parser)
     add("--json", action="store_true", help="print one JSON document on stdout instead of the table")
@@ -80,9 +78,7 @@ def _add_flags(parser: Parser) -> None:
 def _watched(search: Search, values: Namespace) -> dict[str, Any]:
     """Bars on a terminal, a line per trial elsewhere; Ctrl-C stops between two steps."""
     from onepass.cli.progress import Display
-    from onepass.cli.session import read
 
-    read([search.tuning.base], values)
     names = [f"trial {number}" for number in range(values.trials)]
     with Display(names) as display:
 
@@ -117,7 +113,6 @@ def _outcome(trial: Record) -> str:
 
 def _show(document: dict[str, Any]) -> None:
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
     from onepass.report.summary import cell
@@ -130,7 +125,7 @@ def _show(document: dict[str, Any]) -> None:
         mark = {best["trial"]: " best", 0: " defaults"}.get(trial["trial"], "")
         values = [f"{value:.3g}" if isinstance(value, float) else str(value) for value in trial["settings"].values()]
         table.add_row(f"{trial['trial']}{mark}", _outcome(trial), *values)
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
+    console().print(table)
     for name, row in (("defaults", default), ("best", best)):
         if row:
             by_seed = " ".join(f"{100 * accuracy:.1f}" for accuracy in row["accuracies"])

@@ -16,19 +16,21 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import Any, TextIO, cast
 
-from onepass.errors import BadData, RunError, UsageError
-
-if TYPE_CHECKING:
-    from onepass.bench.run_config import RunConfig
+from onepass.bench import store
+from onepass.bench.result import Result
+from onepass.errors import BadData, RunError, UsageError, explain
+from onepass.executors.protocol import Executor, Work
+from onepass.methods.identity import code_digest
 
 ADDRESS = re.compile(r"(?:ray://)?([\w.-]+|\[[\da-fA-F:]+\]):(\d{1,5})")
 RETRIES = 10  # of one run, each from its last checkpoint; one that kills every worker must end some day
 JOINS = 3  # tries: from outside, Ray starts a server for each client, and one that dies as it starts fails the client
+ARRIVAL = 60.0  # seconds after which a network drive shows what another machine wrote
 PATIENCE = 30.0  # seconds that runs have to save their state when they are told to stop
 
 
@@ -45,6 +47,39 @@ def check(on: str) -> None:
         )
     if importlib.util.find_spec("ray") is None:
         raise UsageError(f"on={on!r} needs Ray: pip install 'ray[client]'")
+
+
+def executor(on: str) -> Executor:
+    """Runs on the Ray cluster of this address."""
+    check(on)
+    return partial(_execute, on)
+
+
+def _execute(on: str, work: Work) -> dict[int, Result | str]:
+    out, data = work.out.absolute(), work.datasets.place.absolute()
+    try:
+        for index in work.waiting:  # a node that does not see these has another folder of the same name
+            store.folder(out, work.configs[index]).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"cannot write to {out}: {error}") from error
+    with joined(on):
+        options = {**work.options, "out": str(out), "data_dir": str(data), "threads": work.threads}
+        failures = Cluster(work, options).run()
+    deadline = time.monotonic() + ARRIVAL
+    arrived = {index: _arrived(work, index, deadline) for index in work.waiting if index not in failures}
+    return {**failures, **arrived}
+
+
+def _arrived(work: Work, index: int, deadline: float) -> Result | str:
+    config = work.configs[index]
+    place = store.folder(work.out, config)
+    while (result := store.load_result(place, config, quiet=True)) is None:
+        if time.monotonic() >= deadline:
+            return f"no result came to {place}; do all nodes of the cluster share this folder?"
+        time.sleep(0.2)
+    if result.protocol.get("code", "") != code_digest(config.method):
+        return f"{place} was made by another {config.method.partition(':')[0]} than is here: give all nodes one"
+    return result
 
 
 def _join(ray: Any, on: str) -> None:
@@ -157,35 +192,35 @@ class ProgressReporter(io.StringIO):
 
 def train(values: dict[str, Any], options: dict[str, Any], index: int, board: Any) -> str:
     """One run, on whatever node Ray chose; an empty answer, or what went wrong."""
-    import torch  # here, as the board has no need of it
+    import torch  # here, as the actor has no need of it
 
-    from onepass.bench import store
     from onepass.bench.run_config import RunConfig
     from onepass.bench.runner import run
+    from onepass.data.catalog import Datasets
 
     name, node = f"{values['method']} seed {values['seed']}", _ray().util.get_node_ip_address()
-    line = ProgressReporter(board, index, name, node)
-    out = Path(options.pop("out"))
+    reporter = ProgressReporter(board, index, name, node)
+    out, datasets = Path(options.pop("out")), Datasets(options["data_dir"], rescan=False)
     torch.set_num_threads(options.pop("threads"))  # bits depend on it
     try:
         config = RunConfig(**values)
         if not os.access(place := store.folder(out, config), os.W_OK):
             raise RunError(f"cannot write to {place} there; on a cluster, out must be a folder that all nodes share")
-        with contextlib.suppress(KeyboardInterrupt), contextlib.redirect_stderr(line):
-            run(config, out, progress=line.progress, **options)
+        with contextlib.suppress(KeyboardInterrupt), contextlib.redirect_stderr(reporter):
+            run(config, out, datasets=datasets, progress=reporter.progress, **options)
     except (RunError, UsageError, BadData) as error:
         return f"{name} on node {node}: {error}"
-    except Exception:  # a bug in a method: the other runs go on, and its traceback is shown at the end
-        return f"{name} on node {node}:\n{traceback.format_exc()}"
+    except Exception as error:  # a bug in a method: the other runs go on, and its traceback is shown at the end
+        return explain(f"{name} on node {node}", error)
     return ""
 
 
 class Cluster:
     """The driver's side: hands the runs to Ray and passes on what they say."""
 
-    def __init__(self, configs: Sequence[RunConfig], waiting: list[int], options: dict[str, Any], report: Any) -> None:
+    def __init__(self, work: Work, options: dict[str, Any]) -> None:
         self.ray = ray = _ray()
-        self.configs, self.waiting, self.options, self.report = configs, list(waiting), options, report
+        self.work, self.options, self.waiting = work, options, list(work.waiting)
         self.running: dict[Any, int] = {}
         self.failures: dict[int, str] = {}
         place = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
@@ -193,12 +228,13 @@ class Cluster:
         self.board = ray.remote(num_cpus=0, max_restarts=-1, scheduling_strategy=here)(ProgressActor).remote()
         self.task = ray.remote(max_retries=RETRIES, **_needs(options))(train)
 
-    def work(self, jobs: int, stop: Callable[[], bool]) -> dict[int, str]:
-        """Train the runs, at most `jobs` at once (0: as many as there are cores for); what went wrong with which."""
+    def run(self) -> dict[int, str]:
+        """Train the runs, as many at once as were asked for and there are cores for; what went wrong with which."""
+        jobs, stop = self.work.jobs, self.work.stop
         while (self.waiting or self.running) and not stop():
             while self.waiting and (not jobs or len(self.running) < jobs):
                 index = self.waiting.pop(0)
-                task = self.task.remote(self.configs[index].to_json(), self.options, index, self.board)
+                task = self.task.remote(self.work.configs[index].to_json(), self.options, index, self.board)
                 self.running[task] = index
             for task in self.ray.wait(list(self.running), timeout=0.2)[0]:
                 self._finish(task)
@@ -213,12 +249,11 @@ class Cluster:
         try:
             failure = self.ray.get(task)
         except self.ray.exceptions.RayError as error:  # lost too often, or onepass is not installed there
-            config = self.configs[index]
-            failure = f"{config.method} seed {config.seed}: {error}\nthe same command continues this run"
+            failure = f"{self.work.name(index)}: {error}\nthe same command continues this run"
         if failure:
             self.failures[index] = failure
         else:
-            self.report(index, 1, 1)
+            self.work.report(index, 1, 1)
 
     def _listen(self, stopping: bool) -> set[int]:
         """Pass on the news; which runs have begun."""
@@ -228,7 +263,7 @@ class Cluster:
         except (errors.RayActorError, errors.GetTimeoutError):  # it is started again, and told again
             return set()
         for index in news.keys() & set(self.running.values()):
-            self.report(index, *news[index])
+            self.work.report(index, *news[index])
         sys.stderr.write(said)
         return set(begun)
 

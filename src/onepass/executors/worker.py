@@ -27,6 +27,7 @@ def main() -> None:
 
     from onepass.bench.run_config import RunConfig
     from onepass.bench.runner import run
+    from onepass.data.catalog import Datasets
 
     said = 0.0
 
@@ -38,12 +39,14 @@ def main() -> None:
             said = time.monotonic()
             print(json.dumps({"done": done, "total": total}), file=voice)
 
+    datasets: Datasets | None = None  # of the one command that this worker works for
     for line in sys.stdin:
         message = json.loads(line)
         config, out, threads = message.pop("config"), message.pop("out"), message.pop("threads")
         torch.set_num_threads(threads)
+        datasets = datasets or Datasets(message["data_dir"], rescan=False)
         try:
-            run(RunConfig(**config), out, progress=progress, **message)
+            run(RunConfig(**config), out, datasets=datasets, progress=progress, **message)
             answer = {"error": ""}
         except KeyboardInterrupt:
             return

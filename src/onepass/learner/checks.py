@@ -283,7 +283,7 @@ def _without_boundaries(make: Make) -> None:
 
 def _average_is_beside(make: Make) -> None:
     """Kept, saved in mid-task, grown and predicted by, an average leaves training as it was, and is itself the same."""
-    plain, straight, averaged = make(), make(average=0.8), make(average=0.8)
+    plain, straight, averaged = make(average=None), make(average=0.8), make(average=0.8)
     tasks, half = toy_tasks(), BATCHES // 2
     for learner in (plain, straight, averaged):
         _learn(learner, tasks[:1], BATCHES)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from onepass.config import option
-from onepass.learner.average import Average
 from onepass.learner.batch import Batch
-from onepass.learner.net import Net
 from onepass.methods.er import FORWARD, Forward
 from onepass.methods.er_fsl import ERFSL, ERFSLConfig
 
@@ -25,7 +23,7 @@ class ERFSLPlusConfig(ERFSLConfig):
     gamma: float = option(0.7, "weight of the replayed loss; 1 - gamma weighs the new batch", low=0, high=1)
     images: Literal["view", "both"] = option("view", "what is learned of each image: a view, or the image and a view")
     forward: Forward = option("joint", FORWARD)
-    decay: float = option(0.98, "of the average that predicts, for each step", low=0, high=1)
+    average: float | None = option(0.98, "decay a step of the average of the weights that predicts", low=0, high=1)
 
 
 class ERFSLPlus(ERFSL):
@@ -35,7 +33,7 @@ class ERFSLPlus(ERFSL):
 
     memory: a class that ever was the largest keeps a fair sample of itself; any other takes its place from the largest
     V, v = averages of the weights W of the head and of those of the network, their statistics too, after each step:
-    v <- d v + (1 - d) w, with d = min(decay, (n - 1) / (n + 9)) after step n
+    v <- d v + (1 - d) w, with d = min(average, (n - 1) / (n + 9)) after step n
     prediction: argmax over classes of V[:, A] z[A], z the features by v
     """
 
@@ -46,7 +44,6 @@ class ERFSLPlus(ERFSL):
 
     def setup(self) -> None:
         super().setup()
-        self.mean = Average([self.net], self.config.decay)
         self.register_buffer("met", torch.zeros(self.problem.n_classes, dtype=torch.int64))  # samples of each class
         self.register_buffer("full", torch.zeros(self.problem.n_classes, dtype=torch.bool))  # was ever the largest
 
@@ -88,16 +85,3 @@ class ERFSLPlus(ERFSL):
         self.met.copy_(torch.from_numpy(met))
         self.full.copy_(torch.from_numpy(full))
         return torch.tensor(slots)
-
-    def learn(self, batch: Batch, replay: Batch) -> Tensor:
-        loss = super().learn(batch, replay)
-        self.mean.follow(self.steps + 1)
-        return loss
-
-    def predictors(self) -> list[nn.Module]:
-        return [*self.mean.copies]
-
-    def scorer(self) -> Callable[[Tensor], Tensor]:
-        net = self.mean.copies[0]
-        assert isinstance(net, Net)
-        return lambda x: self.logits(net.features(x), self.config.test_in, net.head)

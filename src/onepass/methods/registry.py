@@ -31,6 +31,11 @@ class Method:
     boundaries: str = ""  # what it does at a task's beginning or end, if anything
     scenario: str = "class-incremental"  # what it runs on unless told otherwise
 
+    @property
+    def reference(self) -> bool:
+        """Whether it has the whole stream shuffled, and so is no rival of those that have it task by task."""
+        return self.scenario in ("iid", "iid++")
+
 
 def _at(file: str, name: str) -> str:
     return f"onepass.methods.{file}:{name}"
@@ -189,6 +194,7 @@ METHODS: dict[str, Method] = {
         boundaries="a task's beginning gives it its next subspace",
     ),
 }
+REFERENCES = [name for name, method in METHODS.items() if method.reference]
 _SPELLINGS = {"der++": "derpp", "iidpp": "iid++", "erfslplus": "er-fsl+", "erfslp": "er-fsl+"}
 
 
@@ -206,6 +212,11 @@ def canonical(name: str) -> str:
         if squeezed in (known.replace("-", ""), *(short for short, full in _SPELLINGS.items() if full == known)):
             return known
     raise unknown("method", name, METHODS, "onepass methods lists all")
+
+
+def is_reference(name: str) -> bool:
+    """Whether a method, which may be one of your own, is a reference."""
+    return name in REFERENCES
 
 
 def method_class(name: str) -> type[Learner]:

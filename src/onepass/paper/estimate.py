@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import torch
 
 from onepass.bench.result import Result
 from onepass.bench.run_config import RunConfig
-from onepass.bench.stream import VALIDATION
-from onepass.data.catalog import find_stream, load
-from onepass.learner.base import Problem
+from onepass.bench.stream import VALIDATION, problem_of
+from onepass.data.catalog import Datasets
 from onepass.methods.registry import METHODS
 
 IMAGE = 0.011  # predicting one, as a share of ER's step (docs/decisions.md)
 
 
-def seconds(runs: Sequence[RunConfig], known: Iterable[Result], data_dir: Path | None) -> float:
+def seconds(runs: Sequence[RunConfig], known: Iterable[Result], datasets: Datasets) -> float:
     """The sum over runs of steps times a step's seconds, and of images times an image's in evaluations after tasks."""
     measured: dict[tuple[str, str, str], float] = {}
     for result in known:
@@ -32,28 +30,26 @@ def seconds(runs: Sequence[RunConfig], known: Iterable[Result], data_dir: Path |
         if place not in measured:
             er = (config.stream, config.net, "er")
             if er not in measured:
-                measured[er] = _tried(config, data_dir)
+                measured[er] = _tried(config, datasets)
             measured[place] = cost * measured[er]
         kind = (config.stream, config.image_size)
         if kind not in sizes:
-            data = load(config.stream, root=data_dir, image_size=config.image_size)
+            data = datasets.load(config.stream, config.image_size)
             sizes[kind] = len(data.y), len(data.y_test)
         images, tested = sizes[kind]
         held = VALIDATION * images if config.validate else 0
         steps = (images - held) * config.fraction / config.batch
-        stages = 1 if config.scenario in ("iid", "iid++") else config.tasks
+        stages = 1 if config.scenario.startswith("iid") else config.tasks
         predicted = (held or tested) * (stages + 1) / 2  # after each task, those of all tasks so far
         total += (steps + predicted * IMAGE / cost) * measured[place]
     return total
 
 
-def _tried(config: RunConfig, data_dir: Path | None) -> float:
+def _tried(config: RunConfig, datasets: Datasets) -> float:
     """The seconds of one step of ER here."""
     from onepass.bench.cost import prepare
 
-    channels, height, width = load(config.stream, root=data_dir, image_size=config.image_size).x.shape[1:]
-    stream = find_stream(config.stream)
-    problem = Problem(10, (channels, height, width), stream.augment, 5)
+    problem = problem_of(config.stream, 10, datasets.load(config.stream, config.image_size).x.shape[1:], 5)
     learner, batches = prepare("er", config.stream, problem, config.net, 100)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as runs side by side have

@@ -10,7 +10,7 @@ import numpy as np
 from onepass.bench import metrics
 from onepass.bench.metrics import summarise
 from onepass.paper.experiments import Cell, Experiment
-from onepass.paper.tables import Found, by_seed
+from onepass.paper.tables import StoredResults, by_seed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +21,7 @@ POINT = ("panel", "curve", "x", "y")
 USES = ["not used yet", "replayed in", "learned and replayed in"]
 
 
-def draw(experiment: Experiment, found: Found) -> Figure:
+def draw(experiment: Experiment, found: StoredResults) -> Figure:
     """A figure of the paper with our results in it."""
     from matplotlib.figure import Figure
 
@@ -68,7 +68,7 @@ def _line(axes: Axes, x: Sequence[float], samples: Sequence[Sequence[float]], **
         axes.fill_between(x, low, high, alpha=0.15, linewidth=0, color=line.get_color())
 
 
-def _sweep(axes: Axes, cells: Sequence[Cell], measures: Mapping[str, Any], found: Found) -> None:
+def _sweep(axes: Axes, cells: Sequence[Cell], measures: Mapping[str, Any], found: StoredResults) -> None:
     """A curve for each measure over the cells' columns, which are numbers."""
     for number, (name, measure) in enumerate(measures.items()):
         rows = [(cell, list(by_seed(cell, measure, found).values())) for cell in cells]
@@ -81,7 +81,7 @@ def _sweep(axes: Axes, cells: Sequence[Cell], measures: Mapping[str, Any], found
     _legend(axes)
 
 
-def _figure2(figure: Figure, experiment: Experiment, found: Found) -> None:
+def _figure2(figure: Figure, experiment: Experiment, found: StoredResults) -> None:
     figure.set_size_inches(10, 9)
     grid = figure.subplots(3, 2).flatten().tolist()
     cells = {panel: [cell for cell in experiment.cells if cell.tags[0] == panel] for panel in "bcdef"}
@@ -112,7 +112,7 @@ def _figure2(figure: Figure, experiment: Experiment, found: Found) -> None:
     _sweep(grid[5], cells["f"], {name: measures[name] for name in ("all classes", "old classes")}, found)
 
 
-def _figure4(figure: Figure, experiment: Experiment, found: Found) -> None:
+def _figure4(figure: Figure, experiment: Experiment, found: StoredResults) -> None:
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch
 
@@ -135,7 +135,7 @@ def _figure4(figure: Figure, experiment: Experiment, found: Found) -> None:
     figure.legend(handles=patches, loc="outside lower center", ncols=3, frameon=False, fontsize="small")
 
 
-def _figure5(figure: Figure, experiment: Experiment, found: Found) -> None:
+def _figure5(figure: Figure, experiment: Experiment, found: StoredResults) -> None:
     from matplotlib.ticker import MaxNLocator
 
     streams = list(dict.fromkeys(cell.column for cell in experiment.cells))
@@ -151,14 +151,14 @@ def _figure5(figure: Figure, experiment: Experiment, found: Found) -> None:
         _legend(axes, loc="center left", bbox_to_anchor=(1, 0.5))
 
 
-def _figure6(figure: Figure, experiment: Experiment, found: Found) -> None:
+def _figure6(figure: Figure, experiment: Experiment, found: StoredResults) -> None:
     figure.set_size_inches(6.5, 4.2)
     axes = figure.subplots()
     _plain(axes, "crosses: printed", xlabel="gamma", ylabel="final accuracy, %")
     _sweep(axes, experiment.cells, experiment.measures, found)
 
 
-FIGURES: dict[str, Callable[[Figure, Experiment, Found], None]] = {
+FIGURES: dict[str, Callable[[Figure, Experiment, StoredResults], None]] = {
     "figure2": _figure2,
     "figure4": _figure4,
     "figure5": _figure5,

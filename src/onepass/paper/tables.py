@@ -9,27 +9,26 @@ from dataclasses import replace
 from onepass.bench.metrics import Summary, summarise
 from onepass.bench.result import Result
 from onepass.bench.run_config import RunConfig
-from onepass.methods.registry import METHODS
+from onepass.methods.registry import is_reference
 from onepass.paper.claims import CLAIMS, Claim, Untested
 from onepass.paper.experiments import Cell, Experiment, Measure, Printed
 from onepass.paper.printed import printed
 from onepass.report import grouping, significance, tables
 from onepass.report.tables import Table
 
-Found = Mapping[RunConfig, Result]
+StoredResults = Mapping[RunConfig, Result]
 Place = tuple[str, str]  # row and column
-REFERENCES = [METHODS[name].title for name in ("iid", "iid++")]
 NOTE = "mean ± 95 % Student-t interval over runs, and the printed figure in brackets"
 BOLD = "bold: really the best (paired t test over seeds, Holm-adjusted, 5 %)"
 
 
-def check(experiment: Experiment, found: Found) -> None:
+def check(experiment: Experiment, found: StoredResults) -> None:
     """Refuse what must not stand in one table."""
     places = {f"{cell.row}, {cell.column}": cell.runs for cell in experiment.cells}
     grouping.check_alike({place: [found[run] for run in runs if run in found] for place, runs in places.items()})
 
 
-def table(experiment: Experiment, found: Found) -> Table:
+def table(experiment: Experiment, found: StoredResults) -> Table:
     """Rows and columns as the paper has them; a row for each measure where there are several."""
     rows = list(dict.fromkeys(cell.row for cell in experiment.cells))
     columns = _columns(experiment)
@@ -60,7 +59,7 @@ def _columns(experiment: Experiment) -> list[str]:
     return sorted(columns, key=float) if numbers else columns
 
 
-def by_seed(cell: Cell | None, measure: Measure, found: Found) -> dict[int, float]:
+def by_seed(cell: Cell | None, measure: Measure, found: StoredResults) -> dict[int, float]:
     """What was measured in a cell, by seed."""
     runs = () if cell is None else cell.runs
     values = {run.seed: measure(found[run]) for run in runs if run in found}
@@ -74,7 +73,7 @@ def _best(cells: Sequence[Cell], values: Mapping[Place, Mapping[int, float]], si
         rows.setdefault(cell.group, set()).add(cell.row)
     lists: dict[tuple[str, str], list[Place]] = {}
     for cell in cells:
-        if cell.row not in REFERENCES:
+        if not any(is_reference(run.method) for run in cell.runs):
             column = "" if len(rows[cell.group]) == 1 else cell.column
             lists.setdefault((column, cell.group), []).append((cell.row, cell.column))
     bold = set()
@@ -111,7 +110,7 @@ def per_cent(value: Summary) -> str:
     return f"{100 * value.mean:.1f}{interval}"
 
 
-def verdicts(experiment: Experiment, found: Found) -> Table | None:
+def verdicts(experiment: Experiment, found: StoredResults) -> Table | None:
     """A line for each claim of the paper about this experiment."""
     claims = CLAIMS.get(experiment.name, [])
     if not claims:
@@ -123,7 +122,7 @@ def verdicts(experiment: Experiment, found: Found) -> Table | None:
     return Table(f"{experiment.title}: the paper's claims", heads, rows, [experiment.note, note])
 
 
-def _verdict(claim: Claim | Untested, experiment: Experiment, found: Found) -> Sequence[str]:
+def _verdict(claim: Claim | Untested, experiment: Experiment, found: StoredResults) -> Sequence[str]:
     if isinstance(claim, Untested):
         return claim.text, "-", "0", "-", f"not tested: {claim.reason}"
     sides, cells = [], []

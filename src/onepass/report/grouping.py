@@ -5,28 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from onepass.bench.result import Result
+from onepass.bench.run_config import MEASURES, SHARED, RunConfig
 from onepass.errors import UsageError
-from onepass.methods.registry import METHODS
-
-if TYPE_CHECKING:
-    from onepass.bench.result import Result
-    from onepass.bench.run_config import RunConfig
-
-
-MEASURES = ("anytime", "prequential")  # settings of a run that change none of its other figures; nor does an average
-
-
-SHARED = ("stream", "net", "batch", "tasks", "class_order", "fraction", "image_size", "validate")
-
+from onepass.methods.registry import is_reference
 
 BY_SEED = ("seed", "tasks", "class_order")  # of a result's protocol
-
-
-def reference(method: str) -> bool:
-    """Whether a method has the whole stream shuffled, and so is no rival of those that have it task by task."""
-    return method in METHODS and METHODS[method].scenario in ("iid", "iid++")
 
 
 def by_method(results: Iterable[Result]) -> dict[str, list[Result]]:
@@ -39,28 +25,21 @@ def by_method(results: Iterable[Result]) -> dict[str, list[Result]]:
 
 def deduplicate(results: Iterable[Result]) -> list[Result]:
     """A run that was made twice, the second time measuring more, counts once."""
-    runs: dict[RunConfig, dict[float | None, Result]] = {}
+    runs: dict[RunConfig, Result] = {}
     for result in results:
-        averages = runs.setdefault(trained(result.config), {})
-        decay = result.config.learner_config.average
-        averages[decay] = _joined(averages[decay], result) if decay in averages else result
-    found = []
-    for averages in runs.values():
-        plain = averages.get(None)
-        kept = [result for decay, result in averages.items() if decay is not None or len(averages) == 1]
-        # Two averages of one run stay two, and are refused by `check_one_protocol`.
-        found += [result if plain is None else _joined(result, plain) for result in kept]
-    return found
+        config = unmeasured(result.config)
+        runs[config] = _joined(runs[config], result) if config in runs else result
+    return list(runs.values())
 
 
-def trained(config: RunConfig) -> RunConfig:
-    """The run that was trained, whatever was measured beside it: neither looks nor an average change its weights."""
+def unmeasured(config: RunConfig) -> RunConfig:
+    """The run whatever was measured on its way, which changes nothing else of it."""
     unset: dict[str, Any] = {name: type(getattr(config, name))() for name in MEASURES}
-    return replace(config, settings=replace(config.learner_config, average=None), **unset)
+    return replace(config, **unset)
 
 
 def _joined(result: Result, other: Result) -> Result:
-    """One run, trained twice: what the first did not measure is the second's."""
+    """One run, made twice: what the first did not measure is the second's."""
     missing = [name for name in MEASURES if not getattr(result, name)]
     config = replace(result.config, **{name: getattr(other.config, name) for name in missing})
     return replace(result, config=config, **{name: getattr(other, name) for name in missing})
@@ -104,7 +83,7 @@ def _shared(result: Result) -> dict[str, Any]:
     """What must be the same in all rows."""
     config = result.config
     facts = {name: getattr(config, name) for name in SHARED}
-    if not reference(config.method):
+    if not is_reference(config.method):
         facts["scenario"] = config.scenario
     if hasattr(config.settings, "memory"):
         facts["memory"] = config.settings.memory
@@ -115,8 +94,6 @@ def _own(result: Result) -> dict[str, Any]:
     """What must be the same in all runs of one method, beside that."""
     config = result.config
     facts = {"scenario": config.scenario, **result.protocol, **config.learner_config.to_json()}
-    if facts["average"] is None:  # trained as those that kept one
-        facts.pop("average")
     return {name: value for name, value in facts.items() if name not in (*BY_SEED, *_shared(result))}
 
 

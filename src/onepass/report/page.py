@@ -3,54 +3,56 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from typing import Any
 
 from onepass import __version__
-from onepass.bench import metrics, store
+from onepass.bench import metrics
 from onepass.bench.metrics import Summary, summarise
 from onepass.bench.result import WINDOW, Result
-from onepass.bench.run_config import RunConfig
+from onepass.bench.run_config import MEASURES, RunConfig
 from onepass.config import unknown
 from onepass.errors import UsageError
-from onepass.methods.registry import METHODS
-from onepass.paper.printed import table1
+from onepass.methods.registry import METHODS, is_reference
 from onepass.report import grouping, series_names, significance
 from onepass.report import summary as report
 from onepass.report.plots import BANDED
 from onepass.report.series_names import Group
 from onepass.report.tables import format_share
 
+# Mean and interval, in per cent, that the paper prints for a method, a stream and a memory, if it does.
+Printed = Callable[[str, str, int], tuple[float, float] | None]
 PAPER_NET, PAPER_RUNS = "resnet18", 10
 DIGITS = 6
 LONGEST_TEXT = 160  # letters of a fact that differs between runs
 
 
-def render(results: Sequence[Result], baseline: str = "") -> str:
+def render(results: Sequence[Result], baseline: str = "", printed: Printed = lambda *place: None) -> str:
     """The whole page, with differences to a baseline if one is given.
 
     Names of classes, methods and folders are data: as JSON without `<` they cannot become markup.
     """
-    data = json.dumps(document(results, baseline), separators=(",", ":")).replace("<", "\\u003c")
+    data = json.dumps(document(results, baseline, printed), separators=(",", ":")).replace("<", "\\u003c")
     folder = files("onepass.report") / "templates"
     html, css, js = ((folder / f"report.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
     page = html.replace("/* report.css */", css).replace("/* report.js */", js)
     return page.replace("/* report.json */", data)  # last: it may hold anything, markers too
 
 
-def document(results: Sequence[Result], baseline: str = "") -> dict[str, Any]:
+def document(results: Sequence[Result], baseline: str = "", printed: Printed = lambda *place: None) -> dict[str, Any]:
     """All that the page shows. Accuracies are fractions; a summary carries its text as the tables write it."""
     if not results:
         raise UsageError("no stored runs to show; make some first: onepass compare er er-fsl --runs 3")
     named = series_names.named(_grouped(grouping.deduplicate(results)))
     series = list(dict.fromkeys(label for label, _, _ in named))
-    groups = [{"series": series.index(label), "stream": stream, **_entry(group)} for label, stream, group in named]
+    groups = [
+        {"series": series.index(label), "stream": stream, **_entry(group, printed)} for label, stream, group in named
+    ]
     panels = _panels(groups, [group for _, _, group in named], baseline)
     if baseline and not any(panel["differences"] for panel in panels):  # each has at least the baseline itself
         known = dict.fromkeys(group[0].config.method for _, _, group in named)
-        rivals = [method for method in known if not grouping.reference(method)]
+        rivals = [method for method in known if not is_reference(method)]
         raise unknown("baseline", baseline, rivals, "methods that can be compared here")
     measured = [name for name in report.COLUMNS if any(group["summary"][name] for group in groups)]
     return {
@@ -66,27 +68,20 @@ def document(results: Sequence[Result], baseline: str = "") -> dict[str, Any]:
 
 
 def _grouped(runs: list[Result]) -> list[Group]:
-    """Runs that were trained alike. One without an average stands beside those with one, unless there are several."""
-    keys = [store.key(grouping.trained(run.config)) for run in runs]
-    own = [run.config.learner_config.average for run in runs]
-    kept: dict[str, set[float]] = {}
-    for key, decay in zip(keys, own, strict=True):
-        if decay is not None:
-            kept.setdefault(key, set()).add(decay)
-    groups: dict[tuple[str, float | None], Group] = {}
-    for run, key, decay in zip(runs, keys, own, strict=True):
-        others = kept.get(key, set())
-        groups.setdefault((key, next(iter(others)) if decay is None and len(others) == 1 else decay), []).append(run)
-    for group in groups.values():  # the first gives the group its name
-        group.sort(key=lambda run: (run.config.learner_config.average is None, run.config.seed))
+    """Runs that differ in their seed alone, whatever was measured on their way."""
+    groups: dict[str, Group] = {}
+    for run in runs:
+        groups.setdefault(grouping.unmeasured(run.config).key, []).append(run)
+    for group in groups.values():
+        group.sort(key=lambda run: run.config.seed)
     return list(groups.values())
 
 
 def _about(runs: list[Result], stored: int) -> list[str]:
     methods, streams = {run.config.method for run in runs}, sorted({run.config.stream_label for run in runs})
     lines = [f"{_count(len(runs), 'run')} of {_count(len(methods), 'method')} on {', '.join(streams)}."]
-    if any(run.accuracy_matrix_average for run in runs):
-        lines.append("Curves, matrices and forgetting are by the last weights, also where an average was kept.")
+    if any(run.accuracy_matrix_last for run in runs):
+        lines.append("Where an average of the weights is kept, figures are by it unless they say by last weights.")
     if stored > len(runs):
         lines.append(f"Stored more than once, counted once: {stored - len(runs)}.")
     versions = [
@@ -101,7 +96,7 @@ def _count(n: int, what: str) -> str:
     return f"{n} {what}{'' if n == 1 else 's'}"
 
 
-def _entry(group: Group) -> dict[str, Any]:
+def _entry(group: Group, printed: Printed) -> dict[str, Any]:
     """One group's numbers."""
     config, matrices = group[0].config, [run.accuracy_matrix for run in group]
     summary = {name: _summary([measure(run) for run in group]) for name, (_, measure) in report.COLUMNS.items()}
@@ -112,7 +107,7 @@ def _entry(group: Group) -> dict[str, Any]:
         "memory": getattr(config.settings, "memory", 0),
         "n": len(group),
         "summary": summary,
-        "printed": _printed(group),
+        "printed": _printed(group, printed),
         "curve": _curve(list(range(1, len(matrices[0]) + 1)), averages),
         "anytime": _anytime_curve(group),
         "prequential": _prequential_curve(group),
@@ -170,17 +165,17 @@ def _prequential_curve(group: Group) -> dict[str, Any] | None:
     return _curve(steps, [run[:length] for run in runs]) if length else None
 
 
-def _printed(group: Group) -> dict[str, Any] | None:
+def _printed(group: Group, printed: Printed) -> dict[str, Any] | None:
     """The paper's figure for this method, stream and memory, and what was done otherwise here."""
     config, memory = group[0].config, getattr(group[0].config.settings, "memory", 0)
-    cell = table1(config.method, config.stream, memory)
+    cell = printed(config.method, config.stream, memory)
     if cell is None:
         return None
     settings = {"memory": memory} if memory else {}
     paper = RunConfig(config.method, stream=config.stream, net=PAPER_NET, settings=settings)
     theirs = {
         **series_names.own(paper),
-        **{name: series_names.own(config)[name] for name in series_names.BESIDE},
+        **{name: series_names.own(config)[name] for name in MEASURES},
         **series_names.shared(paper),
     }
     differs = series_names.told({**series_names.shared(config), **series_names.own(config)}, [theirs])
@@ -221,14 +216,9 @@ def _panels(entries: list[dict[str, Any]], groups: list[Group], baseline: str) -
         for memory in sorted({entries[place]["memory"] for place in places} - {0}) or [0]:
             chosen = [place for place in places if entries[place]["memory"] in (0, memory)]
             rivals: dict[str, dict[int, float]] = {}
-            met = set()
             for place in chosen:
-                config = replace(grouping.trained(groups[place][0].config), seed=0)
-                if config not in met and not grouping.reference(
-                    config.method
-                ):  # trained twice, it is no rival of itself
+                if not is_reference(groups[place][0].config.method):
                     rivals[str(place)] = {run.config.seed: run.final_accuracy for run in groups[place]}
-                met.add(config)
             best = significance.best(rivals)
             bases = [place for place in rivals if groups[int(place)][0].config.method == baseline]
             bases.sort(key=lambda place: _changes(groups[int(place)][0].config))

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from onepass.bench.metrics import Summary, average_accuracies, mean, prequential_curve, summarise
 from onepass.errors import UsageError
 from onepass.files import atomic
-from onepass.report.grouping import by_method, check_one_protocol, reference
+from onepass.methods.registry import is_reference
+from onepass.report.grouping import by_method, check_one_protocol
 from onepass.report.summary import caption, title
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def _label(curve: Curve) -> str:
 def _line(axes: Axes, curve: Curve, colour: Any, crowded: bool, marker: str) -> None:
     """The mean over runs, and beside it their interval, or the runs themselves where they are few."""
     points = curve.points
-    style = "--" if reference(curve.method) else "-"
+    style = "--" if is_reference(curve.method) else "-"
     size = 4 if crowded else 6
     marker = marker if len(curve.x) > 1 else "o"  # a line of one point shows nothing else
     means = [point.mean for point in points]

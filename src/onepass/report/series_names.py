@@ -6,13 +6,12 @@ import re
 from typing import Any
 
 from onepass.bench.result import Result
-from onepass.bench.run_config import RunConfig
-from onepass.methods.registry import METHODS
-from onepass.report import grouping
+from onepass.bench.run_config import MEASURES, SHARED, RunConfig
+from onepass.methods.registry import METHODS, is_reference
 from onepass.report import summary as report
 
 Group = list[Result]  # runs that differ in their seed alone
-BESIDE = ("average", *grouping.MEASURES)  # what was measured beside training, which it does not change
+BESIDE = ("average", *MEASURES)  # what was kept or measured beside training, which it does not change
 
 
 def named(groups: list[Group]) -> list[tuple[str, str, Group]]:
@@ -46,14 +45,14 @@ def told(values: dict[str, Any], rivals: list[dict[str, Any]]) -> list[str]:
 
 def shared(config: RunConfig) -> dict[str, Any]:
     """What must be the same for all that are compared."""
-    scenario = "class-incremental" if grouping.reference(config.method) else config.scenario
-    return {**{name: getattr(config, name) for name in grouping.SHARED if name != "stream"}, "scenario": scenario}
+    scenario = "class-incremental" if is_reference(config.method) else config.scenario
+    return {**{name: getattr(config, name) for name in SHARED if name != "stream"}, "scenario": scenario}
 
 
 def own(config: RunConfig) -> dict[str, Any]:
     """What may be special to a method; its memory has a place of its own."""
     settings = {name: value for name, value in config.learner_config.to_json().items() if name != "memory"}
-    return {**settings, **{name: getattr(config, name) for name in grouping.MEASURES}}
+    return {**settings, **{name: getattr(config, name) for name in MEASURES}}
 
 
 def natural(text: str) -> list[tuple[float, str]]:

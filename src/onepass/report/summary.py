@@ -11,9 +11,9 @@ from onepass.bench.evaluate import QUICK_IMAGES
 from onepass.bench.metrics import Summary, summarise
 from onepass.config import unknown
 from onepass.files import write_text
-from onepass.methods.registry import METHODS, canonical
+from onepass.methods.registry import METHODS, canonical, is_reference
 from onepass.report import significance, tables
-from onepass.report.grouping import by_method, check_one_protocol, hosts, reference
+from onepass.report.grouping import by_method, check_one_protocol, hosts
 from onepass.report.tables import Cell, Table
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def _looks(result: Result) -> list[list[float]]:
 
 COLUMNS: dict[str, tuple[str, Callable[[Result], float | None]]] = {
     "final_accuracy": ("final accuracy %", lambda r: r.final_accuracy),
-    "final_accuracy_average": ("by averaged weights %", lambda r: _final(r.accuracy_matrix_average)),
+    "final_accuracy_last": ("by last weights %", lambda r: _final(r.accuracy_matrix_last)),
     "forgetting": ("forgetting %", lambda r: r.forgetting),
     "learning_accuracy": ("just after learning %", lambda r: metrics.learning_accuracy(r.accuracy_matrix)),
     "average_anytime": ("average anytime %", lambda r: metrics.average_anytime(_looks(r)) if r.anytime else None),
@@ -93,7 +93,7 @@ def _rivals(results: Sequence[Result]) -> dict[str, dict[int, float]]:
     return {
         method: {result.config.seed: result.final_accuracy for result in group}
         for method, group in by_method(results).items()
-        if not reference(method)
+        if not is_reference(method)
     }
 
 
@@ -121,13 +121,19 @@ def overview(results: Sequence[Result]) -> Table:
 def _notes(results: Sequence[Result]) -> list[str]:
     notes = [NOTE]
     if len(_rivals(results)) > 1:
-        notes.append(BOLD + (REFERENCES if any(reference(result.config.method) for result in results) else ""))
+        notes.append(BOLD + (REFERENCES if any(is_reference(result.config.method) for result in results) else ""))
     if every := sorted({result.config.anytime for result in results if result.anytime}):
         steps = " or ".join(map(str, every))
         notes.append(
             f"average anytime (Caccia et al. 2022) and worst case (De Lange et al. 2023): measured every {steps} steps "
             f"on the first {QUICK_IMAGES} test images of each class"
         )
+    kept = {title(result.config.method): result.config.learner_config.average for result in results}
+    averaged = [name for name, average in kept.items() if average is not None]
+    if averaged:
+        others = "" if len(averaged) == len(kept) else "; the others by their last weights"
+        verb = "predicts by an average of its weights" if len(averaged) == 1 else "predict by averages of their weights"
+        notes.append(f"{' and '.join(averaged)} {verb}{others}")
     if any(result.prequential for result in results):
         notes.append("prequential: each batch predicted just before it was learned")
     return notes + hosts(results)

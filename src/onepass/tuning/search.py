@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from onepass.bench.metrics import average_accuracies, final_accuracy, mean, summarise
+from onepass.bench.metrics import average_accuracies, mean, summarise
 from onepass.errors import Diverged, RunError, UsageError
 from onepass.seeds import child_seed
 from onepass.tuning.space import Range, Space
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import optuna
 
     from onepass.bench.run_config import RunConfig
-    from onepass.executors import Report
+    from onepass.executors.protocol import Report
 
 Record = dict[str, Any]  # of a trial, as in tune.json
 
@@ -219,11 +219,11 @@ class Search:
         torch.set_num_threads(self.threads)  # a run that was continued may have changed it
         try:
             result = run(config, self.out, progress=progress, **self.options)
-            watch.report(average_accuracies(result.predicted))
+            watch.report(average_accuracies(result.accuracy_matrix))
         except Pruned:
             (place / CHECKPOINT).unlink(missing_ok=True)
             raise
-        return final_accuracy(result.predicted)
+        return result.final_accuracy
 
 
 def _distribution(part: Range | tuple[Any, ...]) -> optuna.distributions.BaseDistribution:
@@ -243,4 +243,4 @@ def _curve(path: Path, done: int) -> list[float]:
     except FileNotFoundError:
         return []
     after = [line for line in lines if "after_task" in line and line["step"] <= done]
-    return [mean(line.get("accuracy_average", line["accuracy"])) for line in after]
+    return [mean(line["accuracy"]) for line in after]
