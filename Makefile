@@ -20,7 +20,7 @@ types: .venv/ready-test
 unit: .venv/ready-test
 	$(BIN)/pytest -n 2 --dist worksteal -m 'not system'
 
-system: .venv/ready-test
+system: .venv/ready-browser
 	$(BIN)/pytest -n 2 --dist loadgroup -m system
 
 bench: .venv/ready
@@ -37,6 +37,10 @@ docs: .venv/ready
 
 .venv/ready-test: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	@touch $@
+
+.venv/ready-browser: .venv/ready-test tests/browser.py
+	$(BIN)/python tests/browser.py
 	@touch $@
 
 clean:

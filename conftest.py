@@ -2,9 +2,20 @@
 
 import os
 
+import pytest
 import torch
 
 if "PYTEST_XDIST_WORKER" in os.environ and hasattr(os, "sched_setaffinity"):
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw")) % len(cores)]})
 torch.set_num_threads(1)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Skipped tests say why only when asked; that nobody looked at the page is said loudly."""
+    from browser import HOW
+
+    skipped = [report for report in terminalreporter.stats.get("skipped", []) if HOW in str(report.longrepr)]
+    if skipped:
+        text = f"SKIPPED {len(skipped)} tests in a browser, for none works here: {HOW}"
+        terminalreporter.write_sep("!", text, red=True, bold=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -18,6 +20,8 @@ SHAPE = (1, 4, 4)
 PIXELS = 16
 
 L = TypeVar("L", bound=Learner)
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc or /dev/full")
 
 
 def rng(seed: int = 0) -> torch.Generator:

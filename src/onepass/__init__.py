@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from onepass.methods.factory import build, load, save
     from onepass.methods.registry import METHODS
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 _HOME = {
     "Batch": "learner.batch",

@@ -17,6 +17,7 @@ import pytest
 import torch
 
 import onepass
+from helpers import linux_only
 from onepass.bench import store
 from onepass.bench.evaluate import accuracy_by_task
 from onepass.bench.result import Result
@@ -344,6 +345,7 @@ def two_runs(out: Path) -> list[str]:
     return [sys.executable, "-m", "onepass.cli.main", "run", "er", *options.split()]
 
 
+@linux_only
 @pytest.mark.system
 def test_a_killed_worker_is_named_and_its_run_continues(tmp_path: Path) -> None:
     command = two_runs(tmp_path)
@@ -363,6 +365,7 @@ def test_a_killed_worker_is_named_and_its_run_continues(tmp_path: Path) -> None:
     assert subprocess.run([*command, "--jobs", "1"], capture_output=True, timeout=120).returncode == 0
 
 
+@linux_only
 @pytest.mark.system
 def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     command = two_runs(tmp_path)

@@ -195,7 +195,7 @@ def test_they_are_named_in_the_order_of_the_files_however_many_threads_there_are
     monkeypatch.setattr(images, "_BLOCK_BYTES", 1)  # an image in each block
     found: set[str] = set()
     for cores in (1, 2, 5):
-        monkeypatch.setattr(os, "sched_getaffinity", lambda pid, cores=cores: set(range(cores)))
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid, cores=cores: set(range(cores)), raising=False)
         source = find(tmp_path).read()
         assert len(whole(source)) == len(whole(source)) == 12  # and once more
         found.update(source.finish())

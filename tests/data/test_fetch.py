@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers import linux_only
 from onepass.data import fetch
 from onepass.data.fetch import DownloadError, download
 
@@ -389,6 +390,7 @@ def test_a_full_disk_keeps_what_has_come(site: Site, to: Path) -> None:
     assert to.read_bytes() == DATA
 
 
+@linux_only
 def test_no_space_left_is_said(site: Site, to: Path) -> None:
     to.parent.mkdir()
     to.with_name("archive.tar.gz.part").symlink_to("/dev/full")

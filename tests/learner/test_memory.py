@@ -14,7 +14,7 @@ from scipy.stats import chi2
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from helpers import rng
+from helpers import linux_only, rng
 from onepass.learner.batch import Batch
 from onepass.learner.memory import Memory
 
@@ -267,6 +267,7 @@ def test_the_cost_of_a_sample_does_not_grow_with_the_memory() -> None:
     assert sizes.largest == 10 * 64  # the images themselves; not an index of the whole memory
 
 
+@linux_only
 def test_slots_that_nobody_wrote_take_no_resident_memory() -> None:
     memory_of(10).sample(10, rng())
     before = resident_bytes()
