@@ -225,5 +225,5 @@ def test_a_method_of_your_own_is_named_by_module_and_class() -> None:
         method_class("nowhere:Thing")
     with pytest.raises(UsageError, match=r"cannot load 'onepass\.methods\.er:Nothing'"):
         method_class("onepass.methods.er:Nothing")
-    with pytest.raises(UsageError, match=r"needed is a subclass of onepass\.Learner"):
+    with pytest.raises(UsageError, match=r"expected a subclass of onepass\.Learner"):
         method_class("onepass.methods.er:ERConfig")

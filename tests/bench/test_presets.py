@@ -249,7 +249,7 @@ def test_a_preset_that_does_not_fit_is_refused(tmp_path: Path) -> None:
 def test_a_file_that_is_no_preset_is_named(text: str, tmp_path: Path) -> None:
     path = tmp_path / "p.json"
     path.write_text(text)
-    with pytest.raises(UsageError, match=r"p\.json is no preset .* needed is JSON with method, stream and settings"):
+    with pytest.raises(UsageError, match=r"p\.json: expected a preset, JSON with method, stream and settings; got"):
         read_presets([path], ["er-fsl"], "digits")
-    with pytest.raises(UsageError, match="is no preset"):
+    with pytest.raises(UsageError, match="expected a preset"):
         read_presets([tmp_path], ["er-fsl"], "digits")

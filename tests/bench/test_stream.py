@@ -143,7 +143,7 @@ def test_a_class_order_is_fixed_or_given_by_name_or_number() -> None:
     for order, expected in orders.items():
         config = StreamConfig(n_tasks=2, class_order=order)
         assert classes_of(make_tasks(named, config, seed=9)[1]) == expected
-    with pytest.raises(UsageError, match="needed is each of the 4 classes once"):  # "3" is the name of class 2
+    with pytest.raises(UsageError, match="expected each of the 4 classes once"):  # "3" is the name of class 2
         make_tasks(named, StreamConfig(n_tasks=2, class_order="1,0,2,3"), seed=9)
 
 

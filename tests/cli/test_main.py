@@ -143,7 +143,7 @@ MISUSE = [
     (["run", "er", "--tasks", "11"], "11 tasks of 10 classes: give --tasks from 1 to 10"),
     (["run", "er", "--fraction", "0"], "fraction=0: must be above 0"),
     (["run", "er", "--class-order", "1,2,x"], "unknown class 'x'"),
-    (["run", "er", "--class-order", "1,2,3"], "needed is each of the 10 classes once"),
+    (["run", "er", "--class-order", "1,2,3"], "expected each of the 10 classes once"),
     (["run", "er", "--net", "resnet"], "unknown net 'resnet'; did you mean"),
     (["run", "er", "--runs", "0"], "argument --runs: expected a whole number from 1 on, got '0'"),
     (["run", "er", "--seed", "-1"], "seed=-1: must be at least 0"),
@@ -154,7 +154,7 @@ MISUSE = [
     (["compare", "er", "er-axe"], "unknown method 'er-axe'"),
     (["rnu", "er"], "invalid choice: 'rnu'"),
     (["check", "nowhere:Thing"], "cannot load 'nowhere:Thing'"),
-    (["check", "json:JSONDecoder"], "needed is a subclass of onepass.Learner"),
+    (["check", "json:JSONDecoder"], "expected a subclass of onepass.Learner"),
     ([], "required: COMMAND"),
 ]
 

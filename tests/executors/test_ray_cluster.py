@@ -182,10 +182,8 @@ def test_runs_of_a_killed_node_go_on_on_another_with_the_same_bits(
     assert 1 < continued <= max(step for node, _, step in steps if node == "second") + 1, "from its checkpoint"
     out, err = capfd.readouterr()
     assert out == "", "stdout is for results"
-    assert (
-        err
-        == f"executors.test_ray_cluster:Slow seed {lost}: its worker on node 127.0.0.3 was lost; it continues on node 127.0.0.2\n"
-    )
+    where = "its worker on node 127.0.0.3 was lost; it continues on node 127.0.0.2"
+    assert err == f"{slow(lost).method} seed {lost}: {where}\n"
 
 
 @pytest.mark.system

@@ -153,8 +153,8 @@ def test_predicting_before_any_class_was_seen_says_what_to_do() -> None:
 
 X, Y = some_images(4), torch.tensor([0, 1, 1, 0])
 REFUSED = {
-    "one image alone": (X[0], Y, "images of shape (1, 4, 4): needed are (n, 1, 4, 4)"),
-    "another size": (X[:, :, :3], Y, "images of shape (4, 1, 3, 4): needed are (n, 1, 4, 4)"),
+    "one image alone": (X[0], Y, "expected images of shape (n, 1, 4, 4), got (1, 4, 4)"),
+    "another size": (X[:, :, :3], Y, "expected images of shape (n, 1, 4, 4), got (4, 1, 3, 4)"),
     "double": (
         X.double() / 255,
         Y,
@@ -167,19 +167,23 @@ REFUSED = {
     "labels of int32": (
         X,
         Y.int(),
-        "labels (4,) of torch.int32 for 4 images: needed is one torch.int64 for each image",
+        "at least one image; got (4,) of torch.int32 for 4 images",
     ),
     "float labels": (
         X,
         Y.float(),
-        "labels (4,) of torch.float32 for 4 images: needed is one torch.int64 for each image",
+        "at least one image; got (4,) of torch.float32 for 4 images",
     ),
-    "too few labels": (X, Y[:3], "labels (3,) of torch.int64 for 4 images: needed is one torch.int64 for each image"),
-    "a column of labels": (X, Y[:, None], "labels (4, 1) of torch.int64 for 4 images: needed is one torch.int64"),
+    "too few labels": (
+        X,
+        Y[:3],
+        "expected one torch.int64 label for each image, and at least one image; got (3,) of torch.int64 for 4 images",
+    ),
+    "a column of labels": (X, Y[:, None], "at least one image; got (4, 1) of torch.int64 for 4 images"),
     "no images": (
         X[:0],
         Y[:0],
-        "labels (0,) of torch.int64 for 0 images: needed is one torch.int64 for each image, and at",
+        "at least one image; got (0,) of torch.int64 for 0 images",
     ),
     "a label too high": (X, Y + 6, "label 6: allowed are 0 to 5; grow(8) makes room for more"),
     "a label below zero": (X, Y - 1, "label -1: allowed are 0 to 5"),
@@ -335,7 +339,7 @@ def test_growing_in_mid_stream_lets_new_rows_learn() -> None:
 
 
 def at_the_edge(net: Net) -> Learner:
-    """A learner after one good step, with finite weights so large that the next loss is no number."""
+    """A learner after one good step, with finite weights so large that the next loss is not finite."""
     learner = make(FineTune, net)
     learner.begin_task(Task(0, (0, 1, 2, 3)))
     learner.observe(some_batch(6, (0, 1, 2, 3)))
@@ -544,9 +548,9 @@ def test_state_goes_to_a_learner_of_fewer_classes_and_it_goes_on_alike() -> None
         ({"n_classes": "2"}, "n_classes='2'"),
         ({"n_classes": None}, "n_classes=None"),
         ({"n_tasks": -1}, "n_tasks=-1"),
-        ({"shape": 8}, "shape=8: needed are"),
-        ({"shape": (1, 8, 0)}, "needed are"),
-        ({"shape": (8, 8)}, r"shape=\(8, 8\): needed are \(channels, height, width\)"),
+        ({"shape": 8}, "shape=8: expected"),
+        ({"shape": (1, 8, 0)}, "expected"),
+        ({"shape": (8, 8)}, r"shape=\(8, 8\): expected \(channels, height, width\)"),
         ({"augment": "color"}, "unknown augmentation 'color'; did you mean 'colour'"),
     ],
 )
@@ -570,9 +574,9 @@ def test_settings_may_be_a_mapping_and_those_of_another_method_are_refused() -> 
 def test_what_are_no_tensors_is_said() -> None:
     learner = build("er", Problem(4, (1, 8, 8)), net="small-cnn")
     images = torch.zeros(2, 1, 8, 8, dtype=torch.uint8)
-    with pytest.raises(UsageError, match=r"images are ndarray: needed is a torch.Tensor \(torch.from_numpy"):
+    with pytest.raises(UsageError, match="expected images as a torch.Tensor, got ndarray; torch.from_numpy"):
         learner.observe(Batch(images.numpy(), torch.tensor([0, 1])))
-    with pytest.raises(UsageError, match="labels are list: needed is a torch"):
+    with pytest.raises(UsageError, match="expected labels as a torch.int64 tensor, got list; use torch.tensor"):
         learner.observe(Batch(images, [0, 1]))
     with pytest.raises(UsageError, match=r"label -1: allowed are 0 to 3$"):
         learner.observe(Batch(images, torch.tensor([0, -1])))

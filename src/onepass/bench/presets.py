@@ -71,7 +71,7 @@ def _read(path: Path, stream: str) -> tuple[str, dict[str, Any]]:
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{path} is no preset ({error!r}): needed is JSON with method, stream and settings") from None
+        raise UsageError(f"{path}: expected a preset, JSON with method, stream and settings; got {error!r}") from None
     if chosen_on != stream:
         print(f"{path}: its settings were chosen on {chosen_on}, not on {stream}", file=sys.stderr)
     return method, settings

@@ -185,7 +185,7 @@ def _plain(facts: dict[str, Any]) -> dict[str, Any]:
     try:
         json.dumps(facts, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise UsageError(f"facts() returned {facts}: {error}; needed is JSON without NaN") from error
+        raise UsageError(f"facts(): expected JSON without NaN, got {facts} ({error})") from error
     return facts
 
 

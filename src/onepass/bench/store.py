@@ -46,11 +46,11 @@ def claim(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
     except OSError as error:
         raise RunError(f"cannot write to {path}: {error}") from error
     try:
-        told = False
+        announced = False
         while (lock := _lock(handle)) == "taken":
-            if not told:
+            if not announced:
                 print(f"{path} is being trained by another process; waiting for its result", file=sys.stderr)
-            told = True
+            announced = True
             waiting()
             time.sleep(0.2)
         if lock == "held":

@@ -92,7 +92,7 @@ def _groups(names: tuple[str, ...], n_tasks: int, class_order: str, seed: int) -
         order = [_class(word, names) for word in class_order.split(",")]
         if sorted(order) != list(range(n)):
             some = ", ".join(names[:5])
-            raise UsageError(f"class order {class_order!r}: needed is each of the {n} classes once ({some}, ...)")
+            raise UsageError(f"class order: expected each of the {n} classes once ({some}, ...), got {class_order!r}")
     return [tuple(part.tolist()) for part in torch.tensor(order).tensor_split(n_tasks)]
 
 
@@ -172,7 +172,7 @@ def parts(data: Dataset, fraction: float = 1.0, validate: bool = False) -> tuple
         rows = _shuffled((data.y == label).nonzero().flatten(), 0, "part", label)
         if validate and len(rows) < 2:
             few = f"class {data.classes[label]!r} has {len(rows)} training images"
-            raise UsageError(f"{few}: to validate, one is held back and one learned; needed are 2 of each class")
+            raise UsageError(f"{few}: to validate, expected 2 of each class, one to learn and one to hold back")
         kept = max(1, round(VALIDATION * len(rows))) if validate else 0
         held.append(rows[:kept])
         learned.append(rows[kept : kept + max(1, round(fraction * (len(rows) - kept)))])

@@ -86,9 +86,9 @@ def _method(name: str, words: Sequence[str]) -> None:
         return
     print(f"{facts['title']} ({name}), {facts['published']}\n\n{facts['idea']}\n")
     if method:
-        told = f"used: {method.boundaries}; {BOUNDARIES}" if method.boundaries else "not needed"
+        use = f"used: {method.boundaries}; {BOUNDARIES}" if method.boundaries else "not needed"
         print(f"keeps       {'nothing' if method.keeps == '-' else method.keeps} beyond the network and the memory")
-        print(f"boundaries  {told}")
+        print(f"boundaries  {use}")
         print(f"cost        {method.cost:g} times ER's training FLOPs on cifar10")
     rows = {}
     for setting, values in settings.items():

@@ -87,7 +87,7 @@ def subfolders(path: Path) -> dict[str, Path]:
         if entry.is_symlink():
             raise UsageError(f"{entry.path} is a link to a folder, which is not followed: put the folder itself there")
         found[entry.name] = Path(entry.path)
-    return {name: found[name] for name in sorted(found, key=images.natural)}
+    return {name: found[name] for name in sorted(found, key=images.by_numbers)}
 
 
 def list_images(folder: Path, root: Path) -> list[Path]:

@@ -200,6 +200,6 @@ def held_out(
     return test
 
 
-def natural(name: str) -> tuple[bool, int, str]:
+def by_numbers(name: str) -> tuple[bool, int, str]:
     """A sort key for names of classes: numbers first and by value, then the others."""
     return (False, int(name), name) if name.isdecimal() else (True, 0, name)

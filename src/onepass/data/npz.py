@@ -121,7 +121,7 @@ def _classes(y: Array) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """The names of the classes in order, and each row's class."""
     names, inverse = np.unique(_names(y), return_inverse=True)
     is_text = names.dtype.kind == "U"
-    order = sorted(range(len(names)), key=lambda i: images.natural(str(names[i])) if is_text else names[i])
+    order = sorted(range(len(names)), key=lambda i: images.by_numbers(str(names[i])) if is_text else names[i])
     rank = np.empty(len(names), dtype=np.int64)
     rank[order] = np.arange(len(names))
     return tuple(str(names[i]) for i in order), rank[inverse]
@@ -132,7 +132,7 @@ def _known(classes: tuple[str, ...], y: Array, y_test: Array) -> NDArray[np.int6
     index = {name: label for label, name in enumerate(classes)}
     if new := [name for name in names if name not in index]:
         raise UsageError(f"{y.path}: {y_test.key} has the class {new[0]!r}, which {y.key} lacks")
-    if untested := sorted(index.keys() - set(names), key=images.natural):
+    if untested := sorted(index.keys() - set(names), key=images.by_numbers):
         raise UsageError(f"{y.path}: {y_test.key} lacks the class {untested[0]!r} of {y.key}: every class needs tests")
     return np.array([index[name] for name in names], dtype=np.int64)[own]
 

@@ -168,29 +168,29 @@ class ProgressActor:
 
 
 class ProgressReporter(io.StringIO):
-    """From a run to the board: its progress twice a second, and its stderr. Answers are looked at, never waited for."""
+    """From a run to the actor: its progress twice a second, and its stderr. Answers are looked at, never waited for."""
 
-    def __init__(self, board: Any, index: int, name: str, node: str) -> None:
+    def __init__(self, actor: Any, index: int, name: str, node: str) -> None:
         super().__init__()
-        self.board, self.index, self.told = board, index, 0.0
-        self.answer = board.begin.remote(index, name, node)
+        self.actor, self.index, self.reported_at = actor, index, 0.0
+        self.answer = actor.begin.remote(index, name, node)
 
     def write(self, text: str) -> int:
-        self.board.say.remote(text)
+        self.actor.say.remote(text)
         return len(text)
 
     def progress(self, done: int, total: int) -> None:
         ray = _ray()
         if self.answer is not None and ray.wait([self.answer], timeout=0)[0]:
             answer, self.answer = self.answer, None
-            with contextlib.suppress(ray.exceptions.RayActorError):  # a lost board comes back; the run goes on
+            with contextlib.suppress(ray.exceptions.RayActorError):  # a lost actor comes back; the run goes on
                 if ray.get(answer):
                     raise KeyboardInterrupt
-        if self.answer is None and time.monotonic() - self.told >= 0.5:
-            self.told, self.answer = time.monotonic(), self.board.tell.remote(self.index, done, total)
+        if self.answer is None and time.monotonic() - self.reported_at >= 0.5:
+            self.reported_at, self.answer = time.monotonic(), self.actor.tell.remote(self.index, done, total)
 
 
-def train(values: dict[str, Any], options: dict[str, Any], index: int, board: Any) -> str:
+def train(values: dict[str, Any], options: dict[str, Any], index: int, actor: Any) -> str:
     """One run, on whatever node Ray chose; an empty answer, or what went wrong."""
     import torch  # here, as the actor has no need of it
 
@@ -199,7 +199,7 @@ def train(values: dict[str, Any], options: dict[str, Any], index: int, board: An
     from onepass.data.catalog import Datasets
 
     name, node = f"{values['method']} seed {values['seed']}", _ray().util.get_node_ip_address()
-    reporter = ProgressReporter(board, index, name, node)
+    reporter = ProgressReporter(actor, index, name, node)
     out, datasets = Path(options.pop("out")), Datasets(options["data_dir"], rescan=False)
     torch.set_num_threads(options.pop("threads"))  # bits depend on it
     try:
@@ -225,7 +225,7 @@ class Cluster:
         self.failures: dict[int, str] = {}
         place = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
         here = place(ray.get_runtime_context().get_node_id(), soft=False)
-        self.board = ray.remote(num_cpus=0, max_restarts=-1, scheduling_strategy=here)(ProgressActor).remote()
+        self.actor = ray.remote(num_cpus=0, max_restarts=-1, scheduling_strategy=here)(ProgressActor).remote()
         self.task = ray.remote(max_retries=RETRIES, **_needs(options))(train)
 
     def run(self) -> dict[int, str]:
@@ -234,7 +234,7 @@ class Cluster:
         while (self.waiting or self.running) and not stop():
             while self.waiting and (not jobs or len(self.running) < jobs):
                 index = self.waiting.pop(0)
-                task = self.task.remote(self.work.configs[index].to_json(), self.options, index, self.board)
+                task = self.task.remote(self.work.configs[index].to_json(), self.options, index, self.actor)
                 self.running[task] = index
             for task in self.ray.wait(list(self.running), timeout=0.2)[0]:
                 self._finish(task)
@@ -259,7 +259,7 @@ class Cluster:
         """Pass on the news; which runs have begun."""
         errors = self.ray.exceptions
         try:
-            begun, news, said = self.ray.get(self.board.exchange.remote(stopping), timeout=PATIENCE)
+            begun, news, said = self.ray.get(self.actor.exchange.remote(stopping), timeout=PATIENCE)
         except (errors.RayActorError, errors.GetTimeoutError):  # it is started again, and told again
             return set()
         for index in news.keys() & set(self.running.values()):

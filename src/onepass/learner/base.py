@@ -50,7 +50,7 @@ class Problem:
         try:
             channels, height, width = (_count(side) for side in self.shape)
         except (TypeError, ValueError):
-            raise UsageError(f"shape={self.shape!r}: needed are (channels, height, width)") from None
+            raise UsageError(f"shape={self.shape!r}: expected (channels, height, width)") from None
         object.__setattr__(self, "shape", (channels, height, width))
         if self.augment not in AUGMENTATIONS:
             raise unknown("augmentation", self.augment, AUGMENTATIONS, "allowed")
@@ -231,7 +231,7 @@ class Learner(nn.Module):
         return self.update(loss, optimizer)
 
     def update(self, loss: Tensor, optimizer: torch.optim.Optimizer | None = None) -> Tensor:
-        """Step along the gradients as they are. If they or the loss are no numbers, refuse and leave all as it was."""
+        """Step along the gradients as they are. If they or the loss are not finite, refuse and leave all as it was."""
         optimizer = optimizer or self.optimizer
         grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         lr = optimizer.param_groups[0]["lr"]
@@ -323,10 +323,12 @@ class Learner(nn.Module):
     def _admit(self, batch: Batch) -> None:
         check_images(batch.x, self.problem.shape)
         if not isinstance(batch.y, Tensor):
-            raise UsageError(f"labels are {type(batch.y).__name__}: needed is a torch.Tensor of torch.int64")
+            raise UsageError(
+                f"expected labels as a torch.int64 tensor, got {type(batch.y).__name__}; use torch.tensor(labels)"
+            )
         if batch.y.dtype != torch.int64 or batch.y.shape != batch.x.shape[:1] or not len(batch):
             given = f"{tuple(batch.y.shape)} of {batch.y.dtype} for {len(batch.x)} images"
-            raise UsageError(f"labels {given}: needed is one torch.int64 for each image, and at least one image")
+            raise UsageError(f"expected one torch.int64 label for each image, and at least one image; got {given}")
         labels = set(batch.y.tolist())
         if not labels <= self.seen:
             self._begin_unannounced_task(tuple(sorted(self._valid(labels - self.seen))))

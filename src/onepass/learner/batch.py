@@ -52,10 +52,10 @@ class Batch:
 def check_images(x: Tensor, shape: tuple[int, int, int]) -> None:
     """Refuse what are no images of this shape."""
     if not isinstance(x, Tensor):
-        raise UsageError(f"images are {type(x).__name__}: needed is a torch.Tensor (torch.from_numpy makes one)")
+        raise UsageError(f"expected images as a torch.Tensor, got {type(x).__name__}; torch.from_numpy makes one")
     if x.dim() != 4 or tuple(x.shape[1:]) != shape:
-        needed = ", ".join(map(str, shape))
-        raise UsageError(f"images of shape {tuple(x.shape)}: needed are (n, {needed})")
+        sides = ", ".join(map(str, shape))
+        raise UsageError(f"expected images of shape (n, {sides}), got {tuple(x.shape)}")
     if x.dtype == torch.uint8:
         return
     if x.dtype != torch.float32:

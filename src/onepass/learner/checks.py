@@ -43,7 +43,7 @@ def failures(
 ) -> Iterator[tuple[str, str]]:
     """Each promise (or only those named) with what broke it, or with an empty string."""
     if not (isinstance(cls, type) and issubclass(cls, Learner)):
-        raise UsageError(f"{cls!r}: needed is a subclass of onepass.Learner, the class itself")
+        raise UsageError(f"expected a subclass of onepass.Learner, got {cls!r}")
     settings = cls.Config() if config is None else config
 
     def make(seed: int = 0, problem: Problem = PROBLEM, **changes: Any) -> Learner:
@@ -187,14 +187,14 @@ def _empty_memory(make: Make) -> None:
     assert len(learner.memory) == 0, "a new learner's memory is not empty"
     loss = learner.observe(next(toy_batches(toy_tasks()[0])))
     assert loss.isfinite().all(), f"the first step, with an empty memory, has a loss of {loss}"
-    assert all(p.isfinite().all() for p in learner.parameters()), "the first step leaves weights that are no numbers"
+    assert all(p.isfinite().all() for p in learner.parameters()), "the first step leaves weights that are not finite"
 
 
 def _one_sample(make: Make) -> None:
     learner = make()
     learner.begin_task(toy_tasks()[0])
     for batch in toy_batches(toy_tasks()[0], size=1):
-        assert learner.observe(batch).isfinite().all(), "a batch of one sample has a loss that is no number"
+        assert learner.observe(batch).isfinite().all(), "a batch of one sample has a loss that is not finite"
 
 
 def _memory_smaller_than_replay(make: Make) -> None:
@@ -262,7 +262,7 @@ def _class_lost(make: Make) -> None:
     if lost.any() and kept.any():
         memory.write(lost.nonzero().flatten(), memory.read(kept.nonzero()[0].expand(int(lost.sum()))))
     _learn(learner, tasks[2:])
-    assert all(p.isfinite().all() for p in learner.parameters()), "weights are no numbers"
+    assert all(p.isfinite().all() for p in learner.parameters()), "weights are not finite"
     predicted = learner.predict(torch.cat([batch.x for batch in toy_batches(tasks[2])]))
     assert set(predicted.tolist()) <= learner.seen, "predict returned a class that has not been seen"
 
@@ -278,7 +278,7 @@ def _without_boundaries(make: Make) -> None:
     first, last = toy_tasks()[:2]
     old, new = next(toy_batches(first)), next(toy_batches(last))
     mixed = Batch(torch.cat([old.x, new.x]), torch.cat([old.y, new.y]))
-    assert learner.observe(mixed).isfinite().all(), "old classes among the new ones: a loss that is no number"
+    assert learner.observe(mixed).isfinite().all(), "old classes among the new ones: a loss that is not finite"
 
 
 def _average_is_beside(make: Make) -> None:

@@ -60,7 +60,7 @@ class OCM(Learner):
     def setup(self) -> None:
         height, width = self.problem.shape[1:]
         if height != width or width % 2:
-            raise UsageError(f"images of {height}x{width}: ocm turns them and halves of them: needed is an even square")
+            raise UsageError(f"ocm turns images and halves of them: expected even squares, got {height}x{width}")
         features = self.net.head.in_features
         self.project = linear(features, 128 if features > 128 else max(1, features // 2), self.rng)
         self.previous, self.previous_project = Frozen(self.net, by_batch=True), Frozen(self.project)

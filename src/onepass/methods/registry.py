@@ -235,5 +235,5 @@ def import_learner(path: str) -> type[Learner]:
     except (ImportError, AttributeError, ValueError) as error:
         raise UsageError(f"cannot load {path!r}: {error}; give MODULE:CLASS, both importable from here") from error
     if not (isinstance(found, type) and issubclass(found, Learner)):
-        raise UsageError(f"{path!r} is {found!r}: needed is a subclass of onepass.Learner")
+        raise UsageError(f"{path!r}: expected a subclass of onepass.Learner, got {found!r}")
     return found

@@ -178,7 +178,7 @@ def _printed(group: Group, printed: Printed) -> dict[str, Any] | None:
         **{name: series_names.own(config)[name] for name in MEASURES},
         **series_names.shared(paper),
     }
-    differs = series_names.told({**series_names.shared(config), **series_names.own(config)}, [theirs])
+    differs = series_names.differing({**series_names.shared(config), **series_names.own(config)}, [theirs])
     if len(group) != PAPER_RUNS:
         differs.append(_count(len(group), "run"))
     return {**_numbers(Summary(cell[0] / 100, cell[1] / 100, PAPER_RUNS)), "differs": differs}
@@ -211,7 +211,7 @@ def _facts(run: Result) -> dict[str, Any]:
 def _panels(entries: list[dict[str, Any]], groups: list[Group], baseline: str) -> list[dict[str, Any]]:
     """What is compared with each other: one stream, one memory; methods without a memory stand beside every memory."""
     panels = []
-    for stream in sorted({entry["stream"] for entry in entries}, key=series_names.natural):
+    for stream in sorted({entry["stream"] for entry in entries}, key=series_names.by_numbers):
         places = [place for place, entry in enumerate(entries) if entry["stream"] == stream]
         for memory in sorted({entries[place]["memory"] for place in places} - {0}) or [0]:
             chosen = [place for place in places if entries[place]["memory"] in (0, memory)]

@@ -27,19 +27,19 @@ def named(groups: list[Group]) -> list[tuple[str, str, Group]]:
             for other in near
             if other.method == config.method
         ]
-        label = ", ".join([report.title(config.method), *told(own(config), rivals)])
+        label = ", ".join([report.title(config.method), *differing(own(config), rivals)])
         clash = list(paths.values()).count(config.stream_label) > 1
         place = config.stream if clash else config.stream_label
-        found.append((label, ", ".join([place, *told(shared(config), [shared(other) for other in near])]), group))
+        found.append((label, ", ".join([place, *differing(shared(config), [shared(other) for other in near])]), group))
     order = {name: place for place, name in enumerate(METHODS)}
-    return sorted(found, key=lambda one: (order.get(one[2][0].config.method, len(order)), natural(one[0])))
+    return sorted(found, key=lambda one: (order.get(one[2][0].config.method, len(order)), by_numbers(one[0])))
 
 
 def panel(config: RunConfig) -> tuple[dict[str, Any], int]:
     return shared(config), getattr(config.settings, "memory", 0)
 
 
-def told(values: dict[str, Any], rivals: list[dict[str, Any]]) -> list[str]:
+def differing(values: dict[str, Any], rivals: list[dict[str, Any]]) -> list[str]:
     return [spelt(name, value) for name, value in values.items() if any(rival[name] != value for rival in rivals)]
 
 
@@ -55,7 +55,7 @@ def own(config: RunConfig) -> dict[str, Any]:
     return {**settings, **{name: getattr(config, name) for name in MEASURES}}
 
 
-def natural(text: str) -> list[tuple[float, str]]:
+def by_numbers(text: str) -> list[tuple[float, str]]:
     """Sorts gamma 0.5 before gamma 0.75 before gamma 10."""
     parts = re.split(r"(\d+(?:\.\d+)?)", text)
     return [(float(part), "") if place % 2 else (0.0, part) for place, part in enumerate(parts)]

@@ -151,18 +151,18 @@ class Search:
 
         for lost in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             study.tell(lost.number, state=TrialState.FAIL)  # its process was killed: it is proposed again
-        told = 0
+        reported = 0
         while True:
             counted = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
             trials = [{"trial": number, **entry.user_attrs["record"]} for number, entry in enumerate(counted)]
             document = self.tuning.document(trials)
             write_text(self.place / "tune.json", json.dumps(document, indent=1) + "\n")
-            for trial in trials[told:]:
+            for trial in trials[reported:]:
                 self.finished(trial)
-            told = len(trials)
-            if told >= n:
+            reported = len(trials)
+            if reported >= n:
                 return document
-            self._try(study, told)
+            self._try(study, reported)
 
     def _propose(self, study: optuna.Study, number: int) -> tuple[optuna.Trial, dict[str, Any]]:
         """Decided by the seed, the number and the trials before it alone: the same after any interruption."""
