@@ -7,6 +7,9 @@ rows of the same array and makes floats of them. Both in one process, turn by tu
 
 A whole run (ER with a memory of 1000 and an evaluation after each task) is measured in another process, with a network
 of one layer: what it needs beyond torch is then the data, the memory, the views and our own work.
+
+The start of a command is the shortest of five from its call to its first step, its arrays made before. With `--beside`,
+another version's python, only that is measured, in turns.
 """
 
 from __future__ import annotations
@@ -17,7 +20,9 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -26,12 +31,14 @@ from onepass.bench.run_config import RunConfig
 from onepass.bench.runner import Run
 from onepass.bench.stream import StreamConfig, TaskData, batches, make_tasks
 from onepass.data import Dataset, cache, cifar, folder, mini_imagenet  # noqa: F401  # imports are not what is timed
-from onepass.data.catalog import cache_folder, canonical, load
+from onepass.data.catalog import Datasets, cache_folder, canonical, load
 from onepass.learner.augment import decode
 from onepass.learner.base import Problem
 from onepass.learner.batch import Batch
 from onepass.learner.net import Net, Pool
 from onepass.methods.er import ER, ERConfig
+
+TURNS = 5  # of timing the start of a command
 
 
 def resident() -> float:
@@ -51,7 +58,7 @@ def one_load(stream: str, root: Path, epoch: bool) -> dict[str, float]:
 
 def one_run(stream: str, root: Path) -> dict[str, float]:
     """Resident MB that a run adds to what the process has after importing torch and one step of the same network."""
-    run = Run(RunConfig("er", stream, tasks=10), data_dir=root)
+    run = Run(RunConfig("er", stream, tasks=10), datasets=Datasets(root))
     shape, n_classes = run.learner.problem.shape, run.learner.problem.n_classes
     problem = Problem(n_classes, shape, "colour", 10)
 
@@ -63,6 +70,19 @@ def one_run(stream: str, root: Path) -> dict[str, float]:
     before, run.learner = resident(), tiny()
     run.advance()
     return {"resident_mb": resident() - before}
+
+
+def startup(stream: str, root: Path, pythons: Sequence[str]) -> list[list[float]]:
+    """Seconds from the start of `onepass run` to its first step, by each of these interpreters, in turns."""
+    seconds: list[list[float]] = [[] for _ in pythons]
+    for _ in range(TURNS):
+        for python, times in zip(pythons, seconds, strict=True):
+            with tempfile.TemporaryDirectory() as out:
+                words = [python, "-m", "onepass", "run", "first_step:FirstStep", "--stream", stream, "--jobs", "1"]
+                begin = time.perf_counter()
+                subprocess.run([*words, "--data-dir", str(root), "--out", out], cwd=Path(__file__).parent, check=True)
+                times.append(time.perf_counter() - begin)
+    return seconds
 
 
 def stream_tasks(data: Dataset) -> list[TaskData]:
@@ -93,12 +113,18 @@ def main() -> None:
     parser.add_argument("stream")
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--save", type=Path, help="add the figures to this JSON file")
+    parser.add_argument("--beside", help="another version's python: only the start of a run is measured, in turns")
     parser.add_argument("--one", choices=["load", "epoch", "run"], help=argparse.SUPPRESS)
     options = parser.parse_args()
     stream = canonical(options.stream)
     if options.one:
         one = one_run(stream, options.data_dir) if options.one == "run" else None
         print(json.dumps(one or one_load(stream, options.data_dir, options.one == "epoch")))
+        return
+    if options.beside:
+        load(stream, root=options.data_dir)
+        theirs, ours = startup(stream, options.data_dir, [options.beside, sys.executable])
+        print(json.dumps({"startup_beside_s": min(theirs), "startup_s": min(ours)}))
         return
     shutil.rmtree(cache_folder(stream, options.data_dir, 0), ignore_errors=True)
     first, second, whole, run = (measured(stream, options.data_dir, what) for what in ("load", "load", "epoch", "run"))
@@ -111,6 +137,7 @@ def main() -> None:
             turn(data, tasks)
             times.append(time.perf_counter() - begin)
         ratios.append(times[0] / times[1])
+    [started] = startup(stream, options.data_dir, [sys.executable])
     figures = {
         "images": first["images"],
         "first_load_s": first["seconds"],
@@ -119,6 +146,7 @@ def main() -> None:
         "stream_resident_mb": whole["resident_mb"],
         "run_resident_mb": run["resident_mb"],
         "stream_over_bare": statistics.median(ratios),
+        "startup_s": min(started),
     }
     print(stream, json.dumps(figures, indent=1))
     if options.save:

@@ -25,12 +25,14 @@ import numpy
 import torch
 
 from onepass.bench import runner
+from onepass.bench.evaluate import accuracy_by_task
 from onepass.bench.result import Result
 from onepass.bench.run_config import RunConfig
-from onepass.bench.runner import host_facts
 from onepass.bench.store import folder, load_all, save_result
-from onepass.executors import run_many, stored
+from onepass.data.catalog import Datasets
+from onepass.executors import run_many, stored_results
 from onepass.files import write_text
+from onepass.host import host_facts
 from onepass.learner.base import Learner
 from onepass.paper.experiments import experiment
 from onepass.paper.scales import Selection
@@ -45,9 +47,8 @@ def photographs(place: Path, times: int = 1) -> str:
     """A stream of random 32x32 photographs."""
     rng = numpy.random.default_rng(0)
     labels = numpy.repeat(numpy.arange(10), times * PER_CLASS)
-    arrays = {"x": rng.integers(0, 256, (len(labels), 32, 32, 3), dtype=numpy.uint8), "y": labels}
-    test = {"x_test": arrays["x"][::6], "y_test": arrays["y"][::6]}
-    numpy.savez(place / "photographs.npz", **arrays, **test)
+    pixels = rng.integers(0, 256, (len(labels), 32, 32, 3), dtype=numpy.uint8)
+    numpy.savez(place / "photographs.npz", x=pixels, y=labels, x_test=pixels[::6], y_test=labels[::6])
     return str(place / "photographs.npz")
 
 
@@ -74,7 +75,7 @@ def overhead(place: Path) -> dict[str, float]:
     torch.set_num_threads(1)
     [config] = configs(photographs(place, LONGER), 1)
     config = replace(config, settings={"memory": 1000})
-    runner.Run(config, data_dir=place)  # torch imports much with its first optimiser, in any loop
+    runner.Run(config, datasets=Datasets(place))  # torch imports much with its first optimiser, in any loop
     inside = 0.0
 
     def timed(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,7 +91,7 @@ def overhead(place: Path) -> dict[str, float]:
 
     with (
         mock.patch.object(Learner, "observe", timed(Learner.observe)),
-        mock.patch.object(runner, "accuracy_by_task", timed(runner.accuracy_by_task)),
+        mock.patch.object(runner, "accuracy_by_task", timed(accuracy_by_task)),
     ):
         begin = time.perf_counter()
         result = runner.run(config, place / "run", data_dir=place)
@@ -121,7 +122,7 @@ def reading(place: Path) -> dict[str, float]:
     begin = time.perf_counter()
     whole = experiment("table1", Selection())
     planned = time.perf_counter() - begin
-    found = whole.found(stored(whole.runs, place, None))
+    found = whole.found(stored_results(whole.runs, place, Datasets()))
     loaded = time.perf_counter() - begin - planned
     shown = table(whole, found)
     assert all("not run" not in cell.text for row in shown.rows for cell in row)

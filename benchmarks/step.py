@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from onepass.executors import cores
+from onepass.host import cores
 from onepass.learner.base import Learner, Problem
 from onepass.learner.batch import Batch, Task
 from onepass.learner.net import Net, make_net
@@ -55,7 +55,11 @@ def ours(method: str, net: Net, memory: int, views: str = "colour", **settings: 
     fill(learner)
     stream = [Batch(torch.randint(256, (10, *SHAPE), dtype=torch.uint8), torch.randint(10, (10,))) for _ in range(20)]
     count = iter(range(10**9))
-    return lambda: learner.observe(stream[next(count) % len(stream)]) and None
+
+    def step() -> None:
+        learner.observe(stream[next(count) % len(stream)])
+
+    return step
 
 
 def bare(net: Net, images: int = 20) -> Callable[[], None]:
@@ -174,11 +178,11 @@ def main() -> None:
         print(
             f"{net:14} memory {memory:9,}  {row['bare_ms']:10.0f}  {row['er']:6.3f}  {row['er-fsl']:6.3f}", flush=True
         )
-    memory = {}
+    peaks = {}
     for net in ("slim-resnet18", "resnet18"):
         base = peak("bare", net)
-        memory[net] = {"bare_mb": base, **{method: peak(method, net) / base for method in ("er", "er-fsl")}}
-        print(f"peak memory, {net}: bare {base:.0f} MB, er {memory[net]['er']:.2f}, er-fsl {memory[net]['er-fsl']:.2f}")
+        peaks[net] = {"bare_mb": base, **{method: peak(method, net) / base for method in ("er", "er-fsl")}}
+        print(f"peak memory, {net}: bare {base:.0f} MB, er {peaks[net]['er']:.2f}, er-fsl {peaks[net]['er-fsl']:.2f}")
     share = {net: average_share(net, 5 if options.quick else 25) for net in ("slim-resnet18", "resnet18")}
     print(f"an average's update over its step: {', '.join(f'{net} {value:.4f}' for net, value in share.items())}")
     own = {method: own_work(method, 100 if options.quick else 500) for method in ("er", "er-fsl")}
@@ -187,7 +191,7 @@ def main() -> None:
         facts = {"torch": torch.__version__, "cores": cores(), "machine": platform.machine()}
         figures = {
             "ratios": ratios,
-            "peak_memory": memory,
+            "peak_memory": peaks,
             "own_work_ms": own,
             "average": share,
             "peers_ms": PEERS,

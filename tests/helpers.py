@@ -77,6 +77,25 @@ def _net(layers: list[nn.Module], width: int, n_classes: int, seed: int) -> Net:
         return Net(nn.Sequential(*layers), width, n_classes)
 
 
+def hidden_layer(net: Net) -> nn.Linear:
+    """The hidden layer of a network that has one."""
+    [layer] = [part for part in net.body.modules() if isinstance(part, nn.Linear)]
+    return layer
+
+
+def norm_layer(net: Net) -> nn.BatchNorm1d:
+    """The batch-norm of a network that has one."""
+    [layer] = [part for part in net.body.modules() if isinstance(part, nn.BatchNorm1d)]
+    return layer
+
+
+def passes_counted(net: Net) -> int:
+    """How many passes the network's batch-norm has counted."""
+    count = norm_layer(net).num_batches_tracked
+    assert count is not None
+    return int(count)
+
+
 def make(
     cls: type[L], net: Net, *, augment: str = "none", n_tasks: int | None = 3, seed: int = 0, **settings: Any
 ) -> L:
@@ -94,6 +113,14 @@ def everything(learner: Learner) -> Batch:
     return learner.memory.read(torch.arange(len(learner.memory)))
 
 
+def slot_list(batch: Batch | None) -> list[int]:
+    """The memory slots that a replayed batch came from, row by row."""
+    assert batch is not None
+    assert batch.slots is not None
+    found: list[int] = batch.slots.tolist()
+    return found
+
+
 def gradients(learner: Learner, loss: Tensor) -> dict[str, Tensor]:
     """The gradient of the loss for every parameter of the network; zero where it has none."""
     return slopes_of(dict(learner.net.named_parameters()), loss)
@@ -103,6 +130,11 @@ def slopes_of(named: Mapping[str, Tensor], loss: Tensor) -> dict[str, Tensor]:
     """The gradient of the loss for each of these; zero where it has none."""
     found = torch.autograd.grad(loss, list(named.values()), allow_unused=True, retain_graph=True)
     return {n: torch.zeros_like(p) if g is None else g for (n, p), g in zip(named.items(), found, strict=True)}
+
+
+def held_gradients(module: nn.Module) -> dict[str, Tensor]:
+    """The gradients that the module's parameters hold now."""
+    return {name: p.grad.clone() for name, p in module.named_parameters() if p.grad is not None}
 
 
 def copied(net: nn.Module) -> dict[str, Tensor]:
@@ -132,8 +164,10 @@ def assert_same_bits(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> None
     assert not different, f"these differ: {different}"
 
 
-def assert_close(ours: dict[str, Tensor], theirs: dict[str, Tensor], **tolerance: float) -> None:
-    torch.testing.assert_close(ours, theirs, **tolerance)
+def assert_close(
+    ours: dict[str, Tensor], theirs: dict[str, Tensor], *, rtol: float | None = None, atol: float | None = None
+) -> None:
+    torch.testing.assert_close(ours, theirs, rtol=rtol, atol=atol)
 
 
 def assert_finite(*modules: nn.Module) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from helpers import L, assert_finite, observe_all, some_batch
+from helpers import L, observe_all, slot_list, some_batch
 from onepass.learner.base import Learner
 from onepass.learner.batch import Batch, Task
 from onepass.methods.lookahead import Lookahead
@@ -75,41 +75,6 @@ def assert_names_change_nothing(
     torch.testing.assert_close(theirs.net.head.weight[names], ours.net.head.weight, rtol=1e-4, atol=1e-6)
 
 
-def assert_learns_what_memory_lost(learner: Learner) -> None:
-    """Three tasks of two classes pass a memory too small for them; then lost classes come again: losses are finite."""
-    for t, classes in enumerate([(0, 1), (2, 3), (4, 5)]):
-        learner.begin_task(Task(t, classes))
-        for i in range(5):
-            assert learner.observe(some_batch(4, classes, seed=10 * t + i)).isfinite()
-        learner.end_task()
-    lost = set(range(6)) - set(learner.memory.field("y").tolist())
-    assert lost
-    for i in range(5):
-        assert learner.observe(some_batch(4, (4, *lost), seed=100 + i)).isfinite()
-    assert_finite(learner.net)
-
-
-def assert_learns_from_odd_samples(learner: Learner, old: tuple[int, ...], new: tuple[int, ...]) -> None:
-    """Old classes in a batch, a memory of one class alone, and a batch of one sample: losses and weights are finite."""
-    assert learner.observe(some_batch(6, (*old, *new), seed=80)).isfinite()
-    learner.memory.field("y").fill_(old[0])
-    assert learner.observe(some_batch(6, new, seed=81)).isfinite()
-    assert learner.observe(some_batch(1, old[1:], seed=82)).isfinite()
-    assert_finite(learner.net)
-
-
-def assert_learns_when_grown(learner: Learner) -> None:
-    """A learner of four classes that grows in mid-stream by two learns these, and all rows of its head move."""
-    observe_all(learner, [some_batch(4, range(4), seed=i) for i in range(5)])
-    learner.grow(6)
-    before = learner.net.head.weight.detach().clone()
-    batch = some_batch(6, (4, 5))
-    losses = [learner.observe(batch).item() for _ in range(40)]
-    assert losses[-1] < losses[0]
-    assert (learner.net.head.weight.detach() != before).any(dim=1).all()
-    assert (learner.predict(batch.x) == batch.y).float().mean() > 0.6
-
-
 # Losses and steps written out.
 
 
@@ -150,6 +115,12 @@ def descended(named: Mapping[str, Tensor], loss: Tensor, lr: float) -> dict[str,
 def parameters_of(**parts: nn.Module) -> dict[str, Tensor]:
     """The parameters of some parts of a learner: `parameters_of(net=net)` names them "net.head.weight" and so on."""
     return {f"{part}.{name}": p for part, module in parts.items() for name, p in module.named_parameters()}
+
+
+def layers(module: nn.Module) -> tuple[nn.Linear, nn.Linear]:
+    """The linear layers of a module that has two."""
+    first, last = (part for part in module.modules() if isinstance(part, nn.Linear))
+    return first, last
 
 
 # What passes through a module.
@@ -205,11 +176,15 @@ def largest(scores: Tensor, n: int) -> set[int]:
 
 def slots(batch: Batch | None) -> set[int]:
     """The memory slots that a replayed batch came from, which must be different ones."""
-    assert batch is not None
-    assert batch.slots is not None
-    found = batch.slots.tolist()
+    found = slot_list(batch)
     assert len(set(found)) == len(found)
     return set(found)
+
+
+def slots_at(batch: Batch | None, rows: Iterable[int]) -> set[int]:
+    """The memory slots that some rows of a replayed batch came from."""
+    found = slot_list(batch)
+    return {found[row] for row in rows}
 
 
 def assert_as_stored(batch: Batch, learner: Learner) -> None:

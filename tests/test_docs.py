@@ -82,7 +82,7 @@ def test_the_learner_of_live_data_goes_on_where_it_was_saved(tmp_path: Path) -> 
 
 
 @pytest.mark.system
-def test_the_method_in_the_guide_keeps_every_promise(tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_the_method_in_the_guide_keeps_every_promise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "guide_method.py").write_text(code("docs/adding-a-method.md")[0])
     monkeypatch.syspath_prepend(tmp_path)
     check_learner(import_learner("guide_method:Emphasis"))

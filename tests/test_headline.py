@@ -19,7 +19,7 @@ def test_baselines_stand_by_both_sides_over_the_seeds_of_er_fsl_plus() -> None:
     baseline = runs("er-fsl", [(0.3, 0.5), (0.5, 0.6), (0.9, 0.9)], average=0.9)  # the third seed is not ER-FSL+'s
     reference = runs("iid++", [(0.6, 0.7), (0.8, 0.9)], average=0.9)
     assert headline([*baseline, *reference]) == "Not run yet."
-    own = [replace(one, accuracy_matrix_average=[]) for one in runs("er-fsl+", [(0.5, 0), (0.6, 0)])]
+    own = [replace(one, accuracy_matrix_last=[]) for one in runs("er-fsl+", [(0, 0.5), (0, 0.6)])]
     assert headline([*baseline, *own, *reference]).splitlines()[2:] == [
         "| ER-FSL+ | - | 55.0 ± 63.5 | 1 | 2 |",
         "| ER-FSL | 40.0 ± 127.1 | 55.0 ± 63.5 | 1 | 2 |",

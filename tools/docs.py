@@ -111,11 +111,12 @@ def reproduction(folder: str) -> str:
     """Printed and measured side by side, with both ranks, a row for each method that was run."""
     runs = by_last_weights(rows_of_the_paper(folder))  # which the paper's rows predict by
     groups, measured = grouping.by_method(runs), report.summary(runs)
-    cells = {method: printed_cell(group[0].config) for method, group in groups.items()}
-    printed_means = {method: cell for method, cell in cells.items() if cell}
+    printed = {method: printed_cell(group[0].config) for method, group in groups.items()}
+    printed_means = {method: cell for method, cell in printed.items() if cell}
+    finals_measured = {method: measures["final_accuracy"] for method, measures in measured.items()}
     ranks = [
         _ranks({method: mean for method, (mean, _) in printed_means.items()}),
-        _ranks({method: measures["final_accuracy"].mean for method, measures in measured.items()}),
+        _ranks({method: final.mean for method, final in finals_measured.items() if final}),
     ]
     finals = {name: {one.config.seed: one.final_accuracy for one in group} for name, group in groups.items()}
     rivals = {name: seeds for name, seeds in finals.items() if not is_reference(name)}

@@ -26,6 +26,7 @@ from onepass.errors import UsageError
 from onepass.learner.base import Learner, Problem
 from onepass.learner.batch import Batch, Task
 from onepass.learner.checkpoint import fingerprint
+from onepass.methods.er_fsl import ERFSL
 from onepass.methods.factory import build
 from onepass.methods.finetune import FineTune
 from onepass.methods.registry import METHODS
@@ -95,7 +96,7 @@ def by_hand(config: RunConfig) -> ByHand:
             if config.anytime and step % config.anytime == 0:
                 accuracy = counted(learner, data, tasks[: number + 1])
                 found.looks.append({"step": step, "accuracy": pytest.approx(accuracy)})
-        if hasattr(learner, "spaces"):
+        if isinstance(learner, ERFSL):
             found.spaces.append(learner.spaces.clone())
         if told:
             learner.end_task()

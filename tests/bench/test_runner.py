@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
@@ -28,6 +29,7 @@ from onepass.executors import run_many
 from onepass.executors.pool import Pool
 from onepass.learner.batch import Batch
 from onepass.methods.er import ER
+from onepass.methods.er_fsl import ERFSL
 
 QUICK = {"memory": 30}
 STEPS = 30
@@ -194,19 +196,19 @@ def own_data(path: Path, n: int, seed: int) -> None:
 def test_runs_on_data_that_have_changed_are_trained_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, out = tmp_path / "mine.npz", tmp_path / "out"
     config = RunConfig("er", stream=str(file), net="small-cnn", tasks=2, settings=QUICK)
-    options = {"data_dir": tmp_path / "data"}
+    place = tmp_path / "data"
     own_data(file, 80, seed=0)
-    first = run(config, out, **options)
-    assert run(config, out, **options) == first
+    first = run(config, out, data_dir=place)
+    assert run(config, out, data_dir=place) == first
     own_data(file, 120, seed=1)
-    second = run(config, out, **options)
+    second = run(config, out, data_dir=place)
     assert second.data["learned"] > first.data["learned"]
     assert "is of other data than are there now; it does not count" in capsys.readouterr().err
     own_data(file, 80, seed=0)
-    [third] = run_many([config], out, jobs=1, **options)
+    [third] = run_many([config], out, jobs=1, data_dir=place)
     assert third.fingerprint == first.fingerprint
     file.unlink()
-    assert run(config, out, **options) == third  # what it was measured on may be gone
+    assert run(config, out, data_dir=place) == third  # what it was measured on may be gone
 
 
 OWN_METHOD = """
@@ -333,9 +335,9 @@ def test_side_by_side_and_one_after_the_other_agree_for_the_same_threads(tmp_pat
         ({"settings": onepass.LearnerConfig()}, "settings of LearnerConfig: er needs its own Config"),
     ],
 )
-def test_an_impossible_config_is_refused_when_it_is_made(change: dict[str, object], complaint: str) -> None:
+def test_an_impossible_config_is_refused_when_it_is_made(change: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UsageError) as caught:
-        RunConfig(**{"method": "er", **change})  # type: ignore[arg-type]
+        RunConfig(**{"method": "er", **change})
     assert complaint in str(caught.value)
 
 
@@ -406,11 +408,13 @@ def test_without_boundaries_er_fsl_takes_a_subspace_for_each_task_that_arrives()
     state = Run(RunConfig("er-fsl", batch=10, scenario="task-free", settings=QUICK))
     state.advance()
     learner = state.learner
+    assert isinstance(learner, ERFSL)
     assert int(learner.begun) == 5
     assert learner.task is not None
     assert set(learner.task.classes) == set(state.tasks[-1].info.classes)
     told = Run(RunConfig("er-fsl", batch=10, settings=QUICK))
     told.advance()
+    assert isinstance(told.learner, ERFSL)
     assert torch.equal(learner.spaces, told.learner.spaces)
 
 

@@ -59,7 +59,8 @@ def test_the_repositorys_results_load_and_lie_where_they_are_looked_for(
         assert store.folder(STORED / name, result.config) == file.parent
         assert store.load_result(file.parent, result.config) == result
         assert (result.accuracy_matrix, result.fingerprint) == (values["accuracy_matrix"], values["fingerprint"])
-        assert (result.config.seed, result.final_accuracy) == (values["seed"], pytest.approx(values["final_accuracy"]))
+        assert result.config.seed == values["seed"]
+        assert result.final_accuracy == pytest.approx(values["final_accuracy"])
     assert len(store.load_all(STORED / name)) == len(files)
     assert capsys.readouterr().err == ""
 
@@ -382,7 +383,7 @@ def test_on_a_full_disk_a_run_fails_by_name_and_with_room_again_ends_with_the_sa
     mount = 'mount -t tmpfs -o size=1m tmpfs "$1"; '
     if shutil.which("unshare") is None or subprocess.run([*own, mount, "sh", tmp_path], capture_output=True).returncode:
         pytest.skip("mounting is not allowed here; the tests with a limit on files' sizes stand in")
-    words = [tmp_path, json.dumps(SHORT.to_json()), sys.executable, FULL]
+    words = [str(tmp_path), json.dumps(SHORT.to_json()), sys.executable, FULL]
     done = subprocess.run(
         [*own, mount + 'exec "$3" -c "$4" "$1" "$2"', "sh", *words],
         capture_output=True,

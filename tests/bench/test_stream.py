@@ -266,7 +266,5 @@ def test_streams_are_known_by_the_names_that_others_use() -> None:
 def test_a_class_of_one_image_cannot_be_learned_and_measured() -> None:
     data = numbered_data(per_class=1)
     assert len(parts(data)[1]) == 6
-    with pytest.raises(
-        UsageError, match="class '0' has 1 training images: to validate, one is held back and one learned"
-    ):
+    with pytest.raises(UsageError, match="class '0' has 1 training images: to validate, expected 2 of each class"):
         parts(data, validate=True)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -30,7 +31,7 @@ from onepass.learner.batch import Batch
 
 CONFIG = RunConfig("finetune", batch=20, fraction=0.4, anytime=5)  # five tasks of six steps
 
-Curves = dict[str, list[tuple[int, float]]]
+Curves = dict[str, list[tuple[int, Any]]]  # step and value, or what is nearly it
 
 
 def curves(place: Path) -> Curves:
@@ -41,7 +42,7 @@ def curves(place: Path) -> Curves:
 
 def expected(place: Path) -> Curves:
     """Every evaluation of the store as the curves it belongs to: the mean over tasks, and each task."""
-    found: dict[str, list[tuple[int, float]]] = {}
+    found: Curves = {}
     for line in map(json.loads, (place / "evaluations.jsonl").read_text().splitlines()):
         kind = "after task" if "after_task" in line else "anytime"
         values = {f"accuracy, {kind}": sum(line["accuracy"]) / len(line["accuracy"])}
@@ -63,7 +64,7 @@ def losses() -> list[tuple[int, float]]:
         found.append(loss.item())
         return loss
 
-    state.learner.observe = observed  # type: ignore[method-assign]
+    state.learner.observe = observed  # type: ignore[method-assign]  # watched
     state.advance()
     return [(step, found[step - 1]) for step in (10, 20, 30)]
 

@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy
 import pytest
 import torch
 
@@ -329,7 +330,7 @@ def test_figure_4_draws_the_dimensions_as_the_learner_took_them(tmp_path: Path) 
     small = [replace(cell, runs=tuple(replace(run, batch=50) for run in cell.runs)) for cell in whole.cells]
     whole = replace(whole, cells=small)
     drawn = figures.draw(whole, {config: run(config) for config in whole.runs})
-    pictures = [axes.images[0].get_array() for axes in drawn.axes]
+    pictures = [numpy.asarray(axes.images[0].get_array()) for axes in drawn.axes]
     assert pictures[0].tolist() == [[1] * 20 * task + [2] * 20 + [0] * 20 * (4 - task) for task in range(5)], (
         "each task its own twentieth, and all before it replayed"
     )

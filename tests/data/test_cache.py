@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,12 +29,12 @@ def blocks(x: npt.NDArray[np.uint8], y: npt.NDArray[np.int64], step: int = 6) ->
         yield x[i : i + step], y[i : i + step]
 
 
-def found_at(path: Path, **changes: object) -> LocatedFiles:
+def found_at(path: Path, **changes: Any) -> LocatedFiles:
     path.write_text("what the images were made from")
     train = changes.get("train", Split(20, (3, 4, 5), partial(blocks, X, Y)))
     finish = changes.get("finish", tuple)
     test = Split(7, (3, 4, 5), partial(blocks, X_TEST, Y_TEST))
-    source = Source(("a", "b", "c"), train, test, ("a note",), finish)  # type: ignore[arg-type]
+    source = Source(("a", "b", "c"), train, test, ("a note",), finish)
     return LocatedFiles("a form", (path,), lambda: source)
 
 
@@ -46,7 +47,7 @@ def test_what_was_written_comes_back_mapped_and_equal(tmp_path: Path) -> None:
     for data in (written, again):
         for tensor, array in ((data.x, X), (data.y, Y), (data.x_test, X_TEST), (data.y_test, Y_TEST)):
             assert torch.equal(tensor, torch.from_numpy(array.copy()))
-            assert isinstance(tensor.mapped, mmap.mmap)  # type: ignore[attr-defined]
+            assert isinstance(tensor.mapped, mmap.mmap)  # type: ignore[attr-defined]  # added by the cache
         assert (data.x.dtype, data.y.dtype) == (torch.uint8, torch.int64)
         assert data.classes == ("a", "b", "c")
     assert written.digest == again.digest
@@ -159,7 +160,7 @@ def test_a_crash_while_writing_leaves_what_was_there(tmp_path: Path, error: type
         Split(19, (3, 4, 5), partial(blocks, X, Y)),
         Split(19, (3, 4, 5), partial(blocks, X, Y), exact=False),
         Split(20, (3, 5, 4), partial(blocks, X, Y)),
-        Split(20, (3, 4, 5), partial(blocks, X.astype(np.int64), Y)),  # type: ignore[arg-type]
+        Split(20, (3, 4, 5), partial(blocks, X.astype(np.int64), Y)),
         Split(20, (3, 4, 5), partial(blocks, X, Y[:19])),
     ],
 )

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -136,9 +137,9 @@ def left(to: Path) -> dict[str, int]:
     return {path.name: path.stat().st_size for path in sorted(to.parent.iterdir()) if path.suffix != ".json"}
 
 
-def fails(site: Site, to: Path, **expected: object) -> str:
+def fails(site: Site, to: Path, **expected: Any) -> str:
     with pytest.raises(DownloadError) as caught:
-        download(site.url, to, timeout=2, attempts=3, **expected)  # type: ignore[arg-type]  # sha256, md5, size
+        download(site.url, to, timeout=2, attempts=3, **expected)  # sha256, md5, size
     assert not to.exists()
     for hint in (site.url, to.name, str(to.parent)):
         assert hint in str(caught.value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -168,7 +169,7 @@ def test_any_mode_becomes_rgb(
     tmp_path: Path, mode: str, colour: int | tuple[int, ...], expected: tuple[int, ...]
 ) -> None:
     path = tmp_path / "a.png"
-    Image.new(mode, (4, 4), colour).save(path)  # type: ignore[arg-type]
+    Image.new(mode, (4, 4), colour).save(path)
     assert images.decode(path, 4)[:, 1, 1].tolist() == list(expected)
 
 
@@ -234,8 +235,13 @@ def test_blocks_keep_the_order_however_many_threads_there_are(tmp_path: Path, mo
 
 def test_threads_work_only_a_little_ahead() -> None:
     taken: list[int] = []
-    items = (taken.append(i) or i for i in range(1000))  # type: ignore[func-returns-value]
-    results = images.in_threads(str, items)
+
+    def items() -> Iterator[int]:
+        for i in range(1000):
+            taken.append(i)
+            yield i
+
+    results = images.in_threads(str, items())
     assert next(results) == "0"
     assert len(taken) <= 2 * images._MAX_THREADS + 1
     assert list(results) == [str(i) for i in range(1, 1000)]

@@ -12,7 +12,7 @@ from PIL import Image
 
 from data_helpers import Pixels, py2_array, py2_dict, py2_int, py2_list, py2_pickle, py2_text
 from onepass.data import Source, Split, mini_imagenet
-from onepass.data.safe_pickle import BadPickle
+from onepass.data.pickle_values import BadPickle
 from onepass.errors import UsageError
 
 PARTS = {"train": range(64), "val": range(64, 80), "test": range(80, 100)}

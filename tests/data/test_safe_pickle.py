@@ -22,7 +22,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onepass.data.safe_pickle import BadPickle, UnsafePickle, load
+from onepass.data.pickle_values import BadPickle, UnsafePickle
+from onepass.data.safe_pickle import load
 
 PIXELS = np.arange(256, dtype=np.uint8).reshape(8, 32)
 DTYPE_U1 = b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"

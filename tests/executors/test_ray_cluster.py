@@ -326,7 +326,12 @@ def test_commands_hand_their_runs_to_the_cluster_that_was_named(
     no_cluster: list[Any], command: list[str], on: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     joined: list[str] = []
-    monkeypatch.setattr(ray_cluster, "joined", lambda where: contextlib.nullcontext(joined.append(where)))
+
+    def join(where: str) -> contextlib.AbstractContextManager[None]:
+        joined.append(where)
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr(ray_cluster, "joined", join)
     scale = ["--scale", "tiny"] if command[0] == "reproduce" else []
     words = [*command, *scale, "--runs", "1", "--out", str(tmp_path), "--on", on, "--jobs", "2"]
     assert main(words) == 1, "no result comes from a cluster that does nothing"

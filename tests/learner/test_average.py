@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from helpers import copied, labelled, make, normed_net, some_batch, some_images, state_of
 from onepass.bench.result import Result
@@ -18,13 +19,14 @@ from onepass.learner.average import Average
 from onepass.learner.base import Learner
 from onepass.learner.batch import Task
 from onepass.learner.functional import class_means
+from onepass.learner.net import Net
 from onepass.methods.er import ER
 from onepass.methods.er_wa import ERWA
 from onepass.methods.obc import OBC
 from onepass.methods.scr import SCR
 
 
-def learner_of(cls: type[Learner] = ER, **settings: float) -> Learner:
+def learner_of(cls: type[Learner] = ER, **settings: Any) -> Learner:
     learner = make(cls, normed_net(6, 4), memory=12, **settings)
     learner.begin_task(Task(0, (0, 1)))
     return learner
@@ -168,8 +170,11 @@ def test_predicting_inside_predicting_still_predicts_by_the_average() -> None:
     learner.begin_task(Task(0, (0, 1)))
     for seed in range(4):
         learner.observe(some_batch(4, (0, 1), seed))
+    assert learner.average is not None
+    average = learner.average.copies[0]
+    assert isinstance(average, Net)
     with torch.no_grad():
-        learner.average.copies[0].head.weight.neg_()  # the average says the opposite
+        average.head.weight.neg_()  # it says the opposite
     images = some_batch(20, (0, 1), 9).x
     outside = learner.predict(images)
     with learner.predicting(last=True) as last:
@@ -185,10 +190,12 @@ def test_predicting_inside_predicting_still_predicts_by_the_average() -> None:
 def test_a_module_and_a_part_of_it_are_put_back_as_they_were() -> None:
     net = normed_net(8, 4)
     average = Average([net, net.head], 0.9)
+    head = average.copies[1]
+    assert isinstance(head, nn.Linear)
     with torch.no_grad():
-        average.copies[1].weight.fill_(2)
+        head.weight.fill_(2)
     before = state_of(copied(net))
     with average.in_place():
         assert (net.head.weight == 2).all()
     assert state_of(copied(net)) == before
-    assert (average.copies[1].weight == 2).all()
+    assert (head.weight == 2).all()

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -32,10 +33,11 @@ def trained(method: str = "er-fsl", seed: int = 0) -> Learner:
 
 
 def test_a_tree_comes_back_as_it_was(tmp_path: Path) -> None:
-    tree = {"a": [1, 2.5, None, True, "text"], 7: {"t": torch.arange(6).reshape(2, 3).t(), "empty": {}}, "b": (1, [])}
+    matrix = torch.arange(6).reshape(2, 3).t()
+    tree: dict[Any, Any] = {"a": [1, 2.5, None, True, "text"], 7: {"t": matrix, "empty": {}}, "b": (1, [])}
     save_tree(tmp_path / "t", tree)
     back = load_tree(tmp_path / "t")
-    assert torch.equal(back[7].pop("t"), tree[7].pop("t"))
+    assert torch.equal(back[7].pop("t"), matrix)
     assert back == {"a": [1, 2.5, None, True, "text"], 7: {"empty": {}}, "b": [1, []]}
 
 

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from onepass.learner.base import Learner
+from helpers import make, observe_all, plain_net, some_batch
+from onepass.config import LearnerConfig
+from onepass.learner.base import Learner, Problem
 from onepass.learner.batch import Batch
 from onepass.learner.checks import PROMISES, ContractError, check_learner, failures
+from onepass.learner.net import Net
 from onepass.methods.er import ER
+from onepass.methods.gmed import GMED
+from onepass.methods.gss import GSS
+from onepass.methods.mir import MIR
 from onepass.methods.obc import OBC
 from onepass.methods.registry import METHODS, method_class
 
@@ -23,13 +30,31 @@ def test_method_keeps_every_promise(name: str) -> None:
     check_learner(method_class(name))
 
 
+@pytest.mark.parametrize(
+    ("cls", "settings"), [(MIR, {"candidates": 10}), (GMED, {}), (GSS, {"memory": 12})], ids=["mir", "gmed", "gss"]
+)
+def test_methods_that_choose_by_gradients_learn_classes_that_come_after_growing(
+    cls: type[Learner], settings: dict[str, Any]
+) -> None:
+    """More than the promise: all rows of the head move, and the new classes are known."""
+    learner = make(cls, plain_net(8, 4), replay=3, **settings)
+    observe_all(learner, [some_batch(4, range(4), seed=i) for i in range(5)])
+    learner.grow(6)
+    before = learner.net.head.weight.detach().clone()
+    batch = some_batch(6, (4, 5))
+    losses = [learner.observe(batch).item() for _ in range(40)]
+    assert losses[-1] < losses[0]
+    assert (learner.net.head.weight.detach() != before).any(dim=1).all()
+    assert (learner.predict(batch.x) == batch.y).float().mean() > 0.6
+
+
 class GlobalRandomness(ER):
     def retrieve(self, batch: Batch) -> Batch:
         return self.memory.read(torch.randperm(len(self.memory))[:10])
 
 
 class IgnoresTheSeed(ER):
-    def __init__(self, net, problem, config, *, seed):  # type: ignore[no-untyped-def]
+    def __init__(self, net: Net, problem: Problem, config: LearnerConfig, *, seed: int) -> None:
         super().__init__(net, problem, config, seed=0)
 
 
@@ -66,7 +91,7 @@ class KeepsTheBatch(ER):
         super().remember(batch)
         self.last = batch.x
 
-    def load_state_dict(self, state_dict, strict=True, assign=False):  # type: ignore[no-untyped-def]
+    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
         self.last = torch.empty_like(state_dict["last"])
         return super().load_state_dict(state_dict, strict, assign)
 
@@ -149,7 +174,7 @@ class AcceptsAnything(ER):
 
 
 class NeverSteps(ER):
-    def step(self, loss: Tensor) -> Tensor:
+    def step(self, loss: Tensor, optimizer: torch.optim.Optimizer | None = None) -> Tensor:
         return loss.detach()
 
 
@@ -183,6 +208,41 @@ def test_every_promise_has_a_learner_that_breaks_it() -> None:
 def test_broken_learner_is_caught(promise: str) -> None:
     learner, complaint = BROKEN[promise]
     assert complaint in dict(failures(learner, only=[promise]))[promise]
+
+
+class LooksUpClassesOfTheBatch(ER):
+    def retrieve(self, batch: Batch) -> Batch:
+        labels = self.memory.field("y")[: len(self.memory)]
+        slots = [(labels == c).nonzero()[0, 0] for c in self.old if c in batch.y]
+        return self.memory.read(torch.stack(slots)) if slots else super().retrieve(batch)
+
+
+class NeedsANewClass(ER):
+    def loss(self, batch: Batch, replay: Batch) -> Tensor:
+        return super().loss(batch, replay) + 0 / torch.tensor(float(len(self.new)))
+
+
+class NeedsASampleOfANewClass(ER):
+    def loss(self, batch: Batch, replay: Batch) -> Tensor:
+        return super().loss(batch, replay) + 0 / torch.isin(batch.y, self.new).float().sum()
+
+
+class NeedsTwoSamplesLater(NeedsTwoSamples):
+    def loss(self, batch: Batch, replay: Batch) -> Tensor:
+        return super().loss(batch, replay) if len(self.old) else ER.loss(self, batch, replay)
+
+
+@pytest.mark.parametrize(
+    ("learner", "promise"),
+    [
+        (LooksUpClassesOfTheBatch, "a class that the memory has lost"),
+        (NeedsANewClass, "a class that the memory has lost"),
+        (NeedsASampleOfANewClass, "streams without boundaries"),
+        (NeedsTwoSamplesLater, "one-sample batch"),
+    ],
+)
+def test_what_breaks_in_later_tasks_alone_is_caught(learner: type[Learner], promise: str) -> None:
+    assert dict(failures(learner, only=[promise]))[promise]
 
 
 def test_an_average_of_a_part_of_what_predicts_is_caught() -> None:

@@ -1,7 +1,4 @@
-"""ER-CBA: in training an adaptor adds to the logits; it learns, by a virtual step of the head, what to take off them.
-
-Letters in brackets name the properties that were asked of the method.
-"""
+"""ER-CBA: in training an adaptor adds to the logits; it learns, by a virtual step of the head, what to add."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from helpers import (
     assert_close,
@@ -29,11 +26,12 @@ from helpers import (
     observe_all,
     plain_net,
     rng,
+    slot_list,
     some_batch,
     some_images,
     state_of,
 )
-from method_helpers import descend, learn, task_batches
+from method_helpers import descend, layers, learn, task_batches
 from onepass.errors import Diverged
 from onepass.learner.base import SETTLING_STEPS
 from onepass.learner.batch import Batch, Task
@@ -67,21 +65,16 @@ def strengthen(learner: ERCBA) -> None:
         second.bias.normal_(0, 1, generator=rng(73))
 
 
-def layers(adaptor: nn.Module) -> tuple[nn.Linear, nn.Linear]:
-    first, second = (module for module in adaptor.modules() if isinstance(module, nn.Linear))
-    return first, second
-
-
 def adapted(learner: ERCBA) -> dict[str, Tensor]:
     return copied(learner.adaptor)
 
 
-Adaptor = tuple[Tensor, Tensor, Tensor, Tensor]
+Adaptor = Sequence[Tensor]  # weight and bias of its first layer, and of its second
 
 
 def weights(learner: ERCBA) -> Adaptor:
     first, second = layers(learner.adaptor)
-    return tuple(p.detach().clone() for p in (first.weight, first.bias, second.weight, second.bias))  # type: ignore[return-value]
+    return [p.detach().clone() for p in (first.weight, first.bias, second.weight, second.bias)]
 
 
 def moved(logits: Tensor, adaptor: Adaptor, classes: Sequence[int]) -> Tensor:
@@ -182,7 +175,6 @@ def test_the_inner_loss_is_cross_entropy_of_logits_with_a_constant_added(
 
 
 def test_the_inner_loss_has_no_gradient_for_the_adaptor() -> None:
-    """[c]"""
     learner = in_second_task()
     loss = learner.loss(labelled([0, 4, 4]), labelled([1, 5]))
     found = torch.autograd.grad(loss, list(learner.adaptor.parameters()), allow_unused=True)
@@ -241,12 +233,12 @@ class Watched:
     def __post_init__(self) -> None:
         self.drawn: list[Batch] = []
         self.sample = self.learner.memory.sample
-        self.learner.memory.sample = self.spy  # type: ignore[method-assign]
+        self.learner.memory.sample = self.spy  # type: ignore[method-assign]  # watched
 
-    def spy(self, n: int, generator: torch.Generator) -> Batch:
+    def spy(self, n: int, rng: torch.Generator) -> Batch:
         assert n == self.learner.replay
-        assert generator is self.learner.rng
-        self.drawn.append(self.sample(n, generator))
+        assert rng is self.learner.rng
+        self.drawn.append(self.sample(n, rng))
         return self.drawn[-1]
 
 
@@ -284,7 +276,7 @@ def slopes(function: Callable[[Adaptor], float], at: Adaptor, h: float = 1e-5) -
             for sign in (1, -1):
                 point = [value.clone() for value in at]
                 point[part].view(-1)[index] += sign * h
-                ends.append(function(tuple(point)))  # type: ignore[arg-type]
+                ends.append(function(point))
             slope.view(-1)[index] = (ends[0] - ends[1]) / (2 * h)
         found.append(slope)
     return found
@@ -293,20 +285,20 @@ def slopes(function: Callable[[Adaptor], float], at: Adaptor, h: float = 1e-5) -
 @pytest.mark.parametrize("scope", ["seen", "all"])
 @pytest.mark.parametrize(("kind", "combine"), [("plain", "mean"), ("normed", "mean"), ("normed", "sum")])
 def test_the_outer_gradient_is_that_of_finite_differences(kind: str, combine: str, scope: str) -> None:
-    """[b] With batch-norm: features of train mode, and of three batches apart."""
+    """With batch-norm: features of train mode, and of three batches apart."""
     net = plain_net(D, N) if kind == "plain" else normed_net(D, N)
     learner = in_second_task(net, lr=0.4, combine=combine, scope=scope, memory=20, replay=4, adaptor_lr=0.01)
     batch, watched = labelled([0, 4, 4, 5, 0], seed=50), Watched(learner)
     before, twin = weights(learner), copy.deepcopy(learner.net).train()
     learner.observe(batch)
     assert len(watched.drawn) == 2
-    assert watched.drawn[0].slots.tolist() != watched.drawn[1].slots.tolist()
+    assert slot_list(watched.drawn[0]) != slot_list(watched.drawn[1])
     parts = [batch, *watched.drawn]
     with torch.no_grad():
         features = [twin.features(part.x / 255).double() for part in parts]
         head = (twin.head.weight.double(), twin.head.bias.double())
     labels, classes = [part.y for part in parts], SEEN if scope == "seen" else list(range(N))
-    doubled: Adaptor = tuple(value.double() for value in before)  # type: ignore[assignment]
+    doubled = [value.double() for value in before]
     expected = slopes(lambda at: outer_loss(at, head, features, labels, classes, 0.4, combine), doubled)
     first, second = layers(learner.adaptor)
     after = (first.weight, first.bias, second.weight, second.bias)
@@ -324,7 +316,7 @@ def test_the_outer_gradient_is_that_of_finite_differences(kind: str, combine: st
 
 @pytest.mark.parametrize("combine", ["mean", "sum"])
 def test_after_the_outer_step_the_inner_one_is_a_plain_step_with_the_new_adaptor(combine: str) -> None:
-    """[b] So the outer step leaves weights and batch-norm statistics alone, and nothing of it is left in gradients."""
+    """So the outer step leaves weights and batch-norm statistics alone, and nothing of it is left in gradients."""
     learner = in_second_task(normed_net(D, N), lr=0.3, combine=combine, replay=4, adaptor_lr=0.5)
     batch, watched = labelled([0, 4, 4, 5, 0], seed=50), Watched(learner)
     twin, before = copy.deepcopy(learner.net).train(), weights(learner)
@@ -347,24 +339,9 @@ def test_the_outer_step_is_made_at_a_later_tasks_first_step_and_each_period_afte
             learner.observe(some_batch(5, task.classes, seed=i))
             made.append(state_of(learner.adaptor) != before)
             assert len(watched.drawn) == i + 1 + sum(made[-i - 1 :])  # a second draw for it alone
-        learner.memory.sample = watched.sample  # type: ignore[method-assign]
+        learner.memory.sample = watched.sample  # type: ignore[method-assign]  # watched
         learner.end_task()
     assert made == [t > 0 and i % period == 0 for t, n in enumerate((4, 8, 5)) for i in range(n)]
-
-
-def test_the_count_of_steps_goes_on_in_a_loaded_learner() -> None:
-    learner = in_second_task(period=3)
-    observe_all(learner, [some_batch(5, (0, 4), seed=i) for i in range(2)])
-    other = cba(plain_net(D, N, seed=1), period=3, seed=1)
-    other.load_state_dict(copy.deepcopy(learner.state_dict()))
-    changes = []
-    for seed in range(5):
-        before = state_of(other.adaptor)
-        for one in (learner, other):
-            one.observe(some_batch(5, (0, 4), seed=seed))
-        changes.append(state_of(other.adaptor) != before)
-    assert changes == [False, True, False, False, True]
-    assert state_of(other) == state_of(learner)
 
 
 def test_a_learner_that_was_given_anothers_state_shares_nothing_with_it() -> None:
@@ -396,7 +373,7 @@ def test_the_count_starts_anew_in_tasks_that_begin_by_themselves() -> None:
 
 @pytest.mark.parametrize("combine", ["mean", "sum"])
 def test_with_an_adaptor_that_says_nothing_and_stays_so_it_is_er(combine: str) -> None:
-    """[a] Everything stored is replayed, so that both replay the same."""
+    """Everything stored is replayed, so that both replay the same."""
     ours = cba(adaptor_lr=0.0, combine=combine, memory=1000, replay=1000)
     theirs = make(ER, plain_net(D, N), combine=combine, memory=1000, replay=1000)
     silence(ours)
@@ -428,7 +405,6 @@ def test_the_first_task_with_an_adaptor_that_says_nothing_is_er_with_the_same_dr
 
 
 def test_predictions_do_not_depend_on_the_adaptor() -> None:
-    """[c]"""
     learner = learn(cba(), TASKS[:2])
     images = some_images(100, seed=8)
     with torch.no_grad():
@@ -443,18 +419,6 @@ def test_predictions_do_not_depend_on_the_adaptor() -> None:
 
 
 # What may happen on the way.
-
-
-def test_old_classes_in_a_batch_and_classes_that_the_memory_has_lost_leave_every_loss_finite() -> None:
-    learner = learn(cba(memory=1, replay=1, period=1), TASKS[:2])
-    learner.begin_task(TASKS[2])
-    for seed, classes in enumerate([(3, 1, 0), (1, 5), (4,), (3,)]):
-        assert learner.observe(some_batch(5, classes, seed=seed)).isfinite()
-    learner.end_task()
-    learner.begin_task(Task(3, (1, 3)))  # nothing new
-    for seed in range(3):
-        assert learner.observe(some_batch(5, (1, 3), seed=seed)).isfinite()
-    assert_finite(learner.net, learner.adaptor)
 
 
 def test_a_first_task_without_a_sample_leaves_nothing_to_learn_the_adaptor_from() -> None:
@@ -502,12 +466,12 @@ def test_growing_widens_the_adaptor_and_keeps_what_it_and_its_optimizer_know() -
         assert now.isfinite().all()
     torch.testing.assert_close(learner.loss(batch, replay).detach(), loss)  # nobody has seen the new classes
     assert [id(p) for p in learner.adaptor.parameters()] == [id(p) for p in parameters]
-    for p, was, corner in zip(parameters, known, corners, strict=True):
+    for p, then, corner in zip(parameters, known, corners, strict=True):
         state = learner.outer.state[p]
-        assert state["step"] == was["step"] == 3
+        assert state["step"] == then["step"] == 3
         for name in ("exp_avg", "exp_avg_sq"):
             assert state[name].shape == p.shape
-            assert torch.equal(state[name][corner], was[name])
+            assert torch.equal(state[name][corner], then[name])
             rest = state[name].clone()
             rest[corner] = 0
             assert (rest == 0).all()

@@ -1,7 +1,4 @@
-"""ER-DVC: two views that agree, and a replay of those whose last-layer gradient the next step would enlarge most.
-
-Letters in brackets name the properties that were asked of the method.
-"""
+"""ER-DVC: two views that agree, and a replay of those whose last-layer gradient the next step would enlarge most."""
 
 from __future__ import annotations
 
@@ -21,9 +18,11 @@ from helpers import (
     cloned,
     copied,
     everything,
+    hidden_layer,
     make,
     normed_net,
     observe_all,
+    passes_counted,
     plain_net,
     slopes_of,
     some_batch,
@@ -33,15 +32,15 @@ from method_helpers import (
     SCOPE,
     SEEN,
     WatchedChoice,
-    assert_as_stored,
-    assert_learns_what_memory_lost,
     descended,
     entropies,
     hold_gradient,
     largest,
+    layers,
     parameters_of,
     passes_of,
     slots,
+    slots_at,
     united,
 )
 from onepass.learner.augment import AUGMENTATIONS
@@ -166,10 +165,10 @@ def test_marginals_are_those_of_each_view_and_of_the_joint_classifier_apart() ->
 
 @pytest.mark.parametrize(("scope", "n"), [("seen", 4), ("all", 6)])
 def test_uniform_predictions_have_the_largest_marginal_entropy(scope: str, n: int) -> None:
-    """[b] L_ent = -log C; the views agree, so their distance is 0 whatever its weight."""
+    """L_ent = -log C; the views agree, so their distance is 0 whatever its weight."""
     for weight in (0.0, 100.0):
         learner = dvc(scope=scope, dl_weight=weight)
-        for layer in (learner.net.head, learner.qnet[-1]):
+        for layer in (learner.net.head, layers(learner.qnet)[1]):
             predict_always(layer, [0.3] * 6)
         batch = some_batch(5, SEEN)
         ce = F.cross_entropy(torch.zeros(5, n), batch.y)
@@ -177,10 +176,10 @@ def test_uniform_predictions_have_the_largest_marginal_entropy(scope: str, n: in
 
 
 def test_equal_one_hot_predictions_have_no_marginal_entropy() -> None:
-    """[b] Shares that are exactly zero: neither the loss nor its gradient is NaN."""
+    """Shares that are exactly zero: neither the loss nor its gradient is NaN."""
     learner = dvc(dl_weight=100.0)
     hot = [0.0, 0.0, 500.0, 0.0, 0.0, 0.0]
-    for layer in (learner.net.head, learner.qnet[-1]):
+    for layer in (learner.net.head, layers(learner.qnet)[1]):
         predict_always(layer, hot)
     batch = Batch(some_images(5), torch.full((5,), 2))
     loss = learner.batch_loss(batch)
@@ -191,12 +190,12 @@ def test_equal_one_hot_predictions_have_no_marginal_entropy() -> None:
 def test_one_hot_predictions_of_two_classes_have_the_entropy_of_their_shares() -> None:
     """Samples are sure, their average is not: the marginal's entropy is meant and not the samples'."""
     learner = dvc(plain_net(2, 4), stored=0, augment="none", dl_weight=0.0)
-    body = learner.net.body[1]
+    body = hidden_layer(learner.net)
     with torch.no_grad():  # feature 0 is on for white images, feature 1 for black ones
         body.weight[0], body.bias[0], body.weight[1], body.bias[1] = 1.0, 0.0, -1.0, 16.0
         learner.net.head.weight.copy_(torch.tensor([[9.0, 0.0], [0.0, 9.0], [0.0, 0.0], [0.0, 0.0]]))
         learner.net.head.bias.zero_()
-    predict_always(learner.qnet[-1], [200.0, 0.0, 0.0, 0.0])  # no entropy from here
+    predict_always(layers(learner.qnet)[1], [200.0, 0.0, 0.0, 0.0])  # no entropy from here
     images = torch.zeros(5, 1, 4, 4, dtype=torch.uint8)
     images[:2] = 255
     batch = Batch(images, torch.tensor([0, 0, 1, 1, 1]))
@@ -205,14 +204,13 @@ def test_one_hot_predictions_of_two_classes_have_the_entropy_of_their_shares() -
 
 
 def test_the_distance_is_a_mean_over_rows_and_classes_and_vanishes_only_in_agreement() -> None:
-    """[b]"""
     found = []
     for q in ([200.0, 0, 0, 0], [0, 200.0, 0, 0]):
         losses = []
         for weight in (0.0, 1.0):
             learner = dvc(plain_net(8, 4), dl_weight=weight)
             predict_always(learner.net.head, [200.0, 0, 0, 0])
-            predict_always(learner.qnet[-1], q)
+            predict_always(layers(learner.qnet)[1], q)
             losses.append(learner.batch_loss(Batch(some_images(5), torch.zeros(5, dtype=torch.int64))).item())
         found.append(losses[1] - losses[0])
     assert found == pytest.approx([0.0, 2 / 4], abs=1e-5)  # two of four classes differ by 1, in all rows
@@ -234,18 +232,17 @@ def test_both_views_share_one_pass() -> None:
     ce, entropy, distance = parts(twin, qnet, drawn_pair(learner, batch, state), batch.y, SEEN)
     torch.testing.assert_close(loss, ce + entropy + 2 * distance)
     assert_same_bits(copied(learner.net), copied(twin))
-    assert learner.net.body[2].num_batches_tracked == 1
+    assert passes_counted(learner.net) == 1
 
 
 def test_the_joint_classifier_is_fed_the_logits_of_all_outputs() -> None:
     learner = dvc()
     assert [type(layer) for layer in learner.qnet] == [nn.Linear, nn.ReLU, nn.Linear]
-    assert learner.qnet[0].weight.shape == (128, 12)
-    assert learner.qnet[2].weight.shape == (6, 128)
+    assert [layer.weight.shape for layer in layers(learner.qnet)] == [(128, 12), (6, 128)]
     batch, state = some_batch(5, SEEN), learner.rng.get_state()
     before = learner.batch_loss(batch)
     with torch.no_grad():
-        learner.qnet[0].weight[:, [4, 5, 10, 11]] *= -3  # unseen outputs: no share of a softmax, but an input
+        layers(learner.qnet)[0].weight[:, [4, 5, 10, 11]] *= -3  # unseen outputs: no share of a softmax, but an input
     learner.rng.set_state(state)
     assert (learner.batch_loss(batch) - before).abs() > 1e-5
 
@@ -268,13 +265,13 @@ def stepped(learner: ERDVC, lr: float) -> Net:
     with torch.no_grad():
         for parameter, original in zip(other.parameters(), learner.net.parameters(), strict=True):
             assert original.grad is not None
-            parameter -= lr * original.grad
+            parameter.sub_(lr * original.grad)
     return other
 
 
 @pytest.mark.parametrize("scope", ["seen", "all"])
 def test_the_chosen_are_those_whose_last_gradient_grows_most(scope: str) -> None:
-    """[a] The score is the L1 norm of the gradient for the head's weight, found here by autograd."""
+    """The score is the L1 norm of the gradient for the head's weight, found here by autograd."""
     wrong: dict[str, int] = dict.fromkeys(("smallest", "after", "before", "ascent", "other scope", "loss"), 0)
     trials = 4
     for trial in range(trials):
@@ -319,7 +316,7 @@ def test_candidates_are_normalised_by_their_own_batch_as_in_training() -> None:
 
 
 def test_looking_ahead_leaves_no_trace() -> None:
-    """[a] Weights, gradients, running statistics, mode, draws and memory are the same bits as before."""
+    """Weights, gradients, running statistics, mode, draws and memory are the same bits as before."""
     learner = dvc(normed_net(8, 6), replay=5)
     hold_gradient(learner, some_batch(4, (0, 3)))
     weights = {**copied(learner.net), **{f"q{n}": v for n, v in copied(learner.qnet).items()}}
@@ -344,32 +341,10 @@ def test_parameters_without_a_gradient_do_not_step_in_the_look_ahead() -> None:
     with torch.no_grad():
         for parameter, original in zip(after.head.parameters(), learner.net.head.parameters(), strict=True):
             assert original.grad is not None
-            parameter -= 0.5 * original.grad
+            parameter.sub_(0.5 * original.grad)
     pool = everything(learner)
     growth = norms(after, pool, SEEN) - norms(learner.net, pool, SEEN)
     assert slots(learner.choose(pool)) == largest(growth, 5)
-
-
-def test_chosen_rows_keep_images_labels_and_slots_together() -> None:
-    learner = dvc(replay=5)
-    hold_gradient(learner, some_batch(4, (0, 3)))
-    picked = learner.choose(learner.memory.read(torch.randperm(20, generator=torch.Generator().manual_seed(3))))
-    assert_as_stored(picked, learner)
-
-
-@pytest.mark.parametrize(("stored", "candidates", "n"), [(20, 7, 7), (20, 50, 20), (3, 7, 3), (0, 7, 0)])
-def test_as_many_candidates_are_drawn_as_asked_for_or_as_there_are(stored: int, candidates: int, n: int) -> None:
-    learner = dvc(stored=stored, candidates=candidates, replay=2)
-    pool = learner.retrieve(some_batch(4, (0, 3)))
-    assert len(pool) == n == len(slots(pool))
-    assert slots(pool) <= set(range(stored))
-
-
-@pytest.mark.parametrize(("stored", "n"), [(20, 4), (3, 3)])
-def test_no_more_is_replayed_than_asked_for_or_than_there_are(stored: int, n: int) -> None:
-    learner = dvc(stored=stored, replay=4)
-    learner.observe(some_batch(4, (0, 3)))
-    assert len(slots(learner.spied)) == n
 
 
 def test_as_many_candidates_as_replayed_are_a_random_replay() -> None:
@@ -405,8 +380,7 @@ def test_a_step_learns_new_and_chosen_by_the_same_loss(combine: str) -> None:
     twin.optimizer.zero_grad()
     new.backward(retain_graph=True)
     growth = norms(stepped(twin, 0.5), pool, SEEN) - norms(twin.net, pool, SEEN)
-    assert pool.slots is not None
-    assert slots(learner.spied) == {pool.slots[i].item() for i in largest(growth, 3)}
+    assert slots(learner.spied) == slots_at(pool, largest(growth, 3))
     assert learner.spied is not None
     old = whole(learner.spied)
     total = united(new, old, (6, 3), combine)
@@ -419,9 +393,9 @@ def test_a_step_learns_new_and_chosen_by_the_same_loss(combine: str) -> None:
 
 @pytest.mark.parametrize("combine", ["sum", "mean"])
 def test_without_its_own_terms_and_with_a_random_replay_it_is_er(combine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[c] Views need no draw here: ER draws those of new and replayed images together."""
+    """Views need no draw here: ER draws those of new and replayed images together."""
     monkeypatch.setitem(AUGMENTATIONS, "digits", lambda images, rng: images.flip(3))
-    settings = {"lr": 0.5, "memory": 40, "replay": 5, "combine": combine, "augment": "digits"}
+    settings: dict[str, Any] = {"lr": 0.5, "memory": 40, "replay": 5, "combine": combine, "augment": "digits"}
 
     def learned(**own: Any) -> tuple[ERDVC, ER]:
         ours = make(ERDVC, normed_net(8, 6), candidates=5, **own, **settings)
@@ -445,7 +419,7 @@ def test_without_its_own_terms_and_with_a_random_replay_it_is_er(combine: str, m
 def test_new_and_chosen_are_normalised_apart() -> None:
     learner = dvc(normed_net(8, 6), candidates=12, replay=3)
     learner.observe(some_batch(6, (0, 3)))
-    assert learner.net.body[2].num_batches_tracked == 2
+    assert passes_counted(learner.net) == 2
 
 
 @pytest.mark.parametrize("combine", ["mean", "sum"])
@@ -472,9 +446,10 @@ def test_predictions_are_those_of_the_plain_logits() -> None:
 
 
 def test_the_joint_classifier_comes_from_the_learners_own_seed() -> None:
-    weights = [make(ERDVC, plain_net(8, 6), seed=seed).qnet[0].weight for seed in (1, 1, 2)]
-    assert torch.equal(weights[0], weights[1])
-    assert not torch.equal(weights[0], weights[2])
+    made = [make(ERDVC, plain_net(8, 6), seed=seed).qnet for seed in (1, 1, 2)]
+    first, again, other = (layers(qnet)[0].weight for qnet in made)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
 
 
 def test_the_published_values_are_the_defaults() -> None:
@@ -483,13 +458,6 @@ def test_the_published_values_are_the_defaults() -> None:
 
 
 # Streams that are not as one would like.
-
-
-def test_a_class_that_the_memory_has_lost_and_one_that_comes_again_are_learned() -> None:
-    learner = make(ERDVC, normed_net(8, 6), memory=3, replay=2, candidates=3, augment="digits")
-    assert_learns_what_memory_lost(learner)
-    assert isinstance(learner, ERDVC)
-    assert all(p.isfinite().all() for p in all_parameters(learner).values())
 
 
 def test_a_single_class_and_a_single_sample_give_finite_losses() -> None:
@@ -505,7 +473,7 @@ def test_growing_keeps_what_the_joint_classifier_knows_of_the_old_classes() -> N
     before = copied(learner.qnet)
     for n in (4, 6):
         learner.grow(n)
-    first, last = learner.qnet[0], learner.qnet[2]
+    first, last = layers(learner.qnet)
     assert first.weight.shape == (128, 12)
     assert last.weight.shape == (6, 128)
     assert torch.equal(first.weight[:, [0, 1, 2, 6, 7, 8]], before["0.weight"])

@@ -1,7 +1,4 @@
-"""ER-FSL: new samples in the task's own columns S, replay and prediction in the columns A used so far (eq. 5 to 11).
-
-Numbers in brackets name the properties that were asked of the method.
-"""
+"""ER-FSL: new samples in the task's own columns S, replay and prediction in the columns A used so far (eq. 5 to 11)."""
 
 from __future__ import annotations
 
@@ -21,11 +18,13 @@ from helpers import (
     chosen,
     copied,
     gradients,
+    hidden_layer,
     joined,
     make,
     no_replay,
     normed_net,
     observe_all,
+    passes_counted,
     plain_net,
     rng,
     some_batch,
@@ -38,7 +37,7 @@ from onepass.learner.base import Problem
 from onepass.learner.batch import Batch, Task
 from onepass.learner.net import Net
 from onepass.methods.er import ER
-from onepass.methods.er_fsl import ERFSL, stretches
+from onepass.methods.er_fsl import ERFSL, Space, stretches
 from onepass.methods.factory import build
 
 D, K = 12, 4  # features, and dimensions of a subspace with three tasks
@@ -59,7 +58,7 @@ def in_second_task(**settings: Any) -> ERFSL:
 
 def scores(learner: ERFSL, x: Tensor, dims: list[int]) -> Tensor:
     """Every class's score from indexed columns alone: z[:, S] W[:, S]^T."""
-    z = learner.net.body(x / 255)
+    z: Tensor = learner.net.body(x / 255)
     return z[:, dims] @ learner.net.head.weight[:, dims].T
 
 
@@ -101,7 +100,7 @@ def test_columns_depend_on_the_tasks_begun_and_not_on_their_numbers() -> None:
     ("k", "blank"), [(10, 10), (20, 10), (50, 10), (51, 10), (100, 5), (200, 2), (300, 1), (400, 1), (512, 1)]
 )
 def test_the_papers_sizes_have_as_many_blank_tasks_as_fit(k: int, blank: int) -> None:
-    """[4] d = 512 and ten tasks of ten classes: the columns of table 4."""
+    """d = 512 and ten tasks of ten classes: the columns of table 4."""
     learner = fsl(plain_net(512, 100), subspace=k, n_tasks=10)
     for t in range(10):
         learner.begin_task(Task(t, tuple(range(10 * t, 10 * t + 10))))
@@ -115,7 +114,7 @@ def test_the_papers_sizes_have_as_many_blank_tasks_as_fit(k: int, blank: int) ->
 
 
 def test_the_sixth_task_of_size_100_in_512_reuses_and_then_all_columns_are_used() -> None:
-    """[4] Columns 500 to 511 were never anyone's own: they compete by variance like all others."""
+    """Columns 500 to 511 were never anyone's own: they compete by variance like all others."""
     learner = fsl(plain_net(512, 70), subspace=100, n_tasks=10)
     for t in range(5):
         learner.begin_task(Task(t, tuple(range(10 * t, 10 * t + 10))))
@@ -259,12 +258,12 @@ def test_the_head_has_no_bias_and_starts_from_the_same_rows_as_every_method() ->
 
 
 @pytest.mark.parametrize("space", ["task", "used", "first", "all"])
-def test_masked_logits_equal_the_product_of_indexed_columns(space: str) -> None:
-    """[7] (z S)(W S)^T = z[:, S] W[:, S]^T."""
+def test_masked_logits_equal_the_product_of_indexed_columns(space: Space) -> None:
+    """(z S)(W S)^T = z[:, S] W[:, S]^T."""
     learner = in_second_task()
     dims = {"task": SECOND, "used": FIRST + SECOND, "first": FIRST, "all": list(range(D))}[space]
     images = some_images(9)
-    ours = learner.logits(learner.net.features(images / 255), space)  # type: ignore[arg-type]
+    ours = learner.logits(learner.net.features(images / 255), space)
     torch.testing.assert_close(ours, scores(learner, images, dims))
 
 
@@ -323,7 +322,6 @@ def test_every_ablation_predicts_from_its_own_columns(ablation: str) -> None:
 
 
 def test_the_fourth_ablation_differs_from_the_method_at_test_alone() -> None:
-    """[3]"""
     ours, theirs = (learn(fsl(test_in=space), TASKS) for space in ("used", "task"))
     assert state_of(ours) == state_of(theirs)
     images = some_images(200, seed=8)
@@ -365,19 +363,19 @@ def test_new_and_replayed_images_are_normalised_apart_or_together(forward: str) 
         for features, dims, y in ((ours, SECOND, batch.y), (theirs, USED, replay.y))
     ]
     torch.testing.assert_close(learner.loss(batch, replay), 0.7 * losses[0] + 0.3 * losses[1])
-    assert learner.net.body[2].num_batches_tracked == (1 if forward == "joint" else 2)
+    assert passes_counted(learner.net) == (1 if forward == "joint" else 2)
 
 
 # What must not move.
 
 
 def test_columns_outside_the_used_ones_keep_their_bits_over_a_whole_training() -> None:
-    """[2] In the head, and in the hidden layer whose rows lead there; the others all move."""
+    """In the head, and in the hidden layer whose rows lead there; the others all move."""
     learner = fsl(augment="digits")
     start = copied(learner.net)
     for task, used in ((TASKS[0], 4), (TASKS[1], 8)):
         learn(learner, [task], n=6)
-        head, hidden = learner.net.head.weight.detach(), learner.net.body[1].weight.detach()
+        head, hidden = learner.net.head.weight.detach(), hidden_layer(learner.net).weight.detach()
         assert torch.equal(head[:, used:], start["head.weight"][:, used:])
         assert torch.equal(hidden[used:], start["body.1.weight"][used:])
         assert (head[:, :used] != start["head.weight"][:, :used]).any(dim=0).all()
@@ -386,7 +384,6 @@ def test_columns_outside_the_used_ones_keep_their_bits_over_a_whole_training() -
 
 
 def test_the_new_term_alone_has_a_gradient_in_the_tasks_own_columns_alone() -> None:
-    """[2]"""
     learner = in_second_task(replay_weight=0.0)
     found = gradients(learner, learner.loss(some_batch(9, (0, 4)), some_batch(5, (5, 1))))
     columns = found["head.weight"].abs().sum(dim=0) > 0
@@ -403,13 +400,12 @@ def test_both_terms_together_have_no_gradient_outside_the_used_columns() -> None
 
 
 def test_predictions_do_not_depend_on_columns_outside_the_used_ones() -> None:
-    """[3]"""
     learner = learn(fsl(), TASKS[:2])
     images = some_images(300, seed=8)
     before = learner.predict(images)
     assert len(set(before.tolist())) > 1
     order = torch.tensor([10, 8, 11, 9])
-    hidden, head = learner.net.body[1], learner.net.head
+    hidden, head = hidden_layer(learner.net), learner.net.head
     with torch.no_grad():
         head.weight[:, 8:] = head.weight[:, order]
         assert torch.equal(learner.predict(images), before)  # the head's alone, so that products change too
@@ -425,7 +421,6 @@ def test_predictions_do_not_depend_on_columns_outside_the_used_ones() -> None:
 
 
 def test_gamma_of_zero_never_touches_columns_outside_the_tasks_own() -> None:
-    """[5]"""
     learner = learn(fsl(gamma=0.0), TASKS[:1])
     before = copied(learner.net)["head.weight"]
     learn(learner, TASKS[1:2])
@@ -441,7 +436,7 @@ def test_gamma_of_zero_is_the_plain_loss_of_the_new_batch_in_its_own_columns() -
 
 
 def test_gamma_of_one_ignores_the_new_batch_entirely() -> None:
-    """[5] Other labels, other images: the same step. The batch is stored all the same."""
+    """Other labels, other images: the same step. The batch is stored all the same."""
     learners = [in_second_task(gamma=1.0) for _ in range(3)]
     batch = some_batch(6, (0, 4), seed=60)
     for learner, given in zip(
@@ -492,7 +487,7 @@ def er_without_bias(lr: float) -> ER:
 
 
 def test_one_task_in_the_whole_space_at_gamma_one_half_is_er() -> None:
-    """[1] With a full replay a step is one of ER; with an empty memory it is one of half its rate."""
+    """With a full replay a step is one of ER; with an empty memory it is one of half its rate."""
     ours = fsl(normed_net(D, 6), augment="digits", n_tasks=1, gamma=0.5, lr=0.2, replay=5, memory=30)
     assert ours.subspace == D
     slow, theirs = er_without_bias(0.1), er_without_bias(0.2)

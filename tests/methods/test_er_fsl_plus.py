@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,13 +12,14 @@ import torch.nn.functional as F
 from helpers import copied, labelled, make, normed_net, some_batch, some_images
 from onepass.learner.augment import AUGMENTATIONS
 from onepass.learner.batch import Task
+from onepass.learner.net import Net
 from onepass.methods.er_fsl import ERFSL
 from onepass.methods.er_fsl_plus import ERFSLPlus
 
 
-def learned(cls: type[ERFSL], **settings: float) -> ERFSL:
+def learned(**settings: Any) -> ERFSLPlus:
     """Two tasks of five steps; subspaces of three of eight features."""
-    learner = make(cls, normed_net(8, 4), memory=12, replay=4, subspace=3, **settings)
+    learner = make(ERFSLPlus, normed_net(8, 4), memory=12, replay=4, subspace=3, **settings)
     for index, classes in enumerate([(0, 1), (2, 3)]):
         learner.begin_task(Task(index, classes))
         for step in range(5):
@@ -40,10 +42,11 @@ def test_its_loss_is_er_fsls_over_one_joint_pass() -> None:
 
 
 def test_it_learns_a_view_of_each_image_or_the_image_too() -> None:
-    batch, more = labelled([0, 1, 1]), labelled([2, 3], seed=1)
+    batch, more, augment = labelled([0, 1, 1]), labelled([2, 3], seed=1), AUGMENTATIONS["digits"]
+    assert augment is not None
     for images in ("view", "both"):
         learner = make(ERFSLPlus, normed_net(8, 4), augment="digits", subspace=3, images=images)
-        drawn = AUGMENTATIONS["digits"](torch.cat([batch.x, more.x]) / 255, copy.deepcopy(learner.rng))  # in one go
+        drawn = augment(torch.cat([batch.x, more.x]) / 255, copy.deepcopy(learner.rng))  # in one go
         (x, y), (x_more, y_more) = learner.views(batch, more)
         if images == "view":
             assert torch.equal(torch.cat([x, x_more]), drawn)
@@ -88,12 +91,12 @@ def test_it_predicts_by_the_average_in_the_dimensions_used() -> None:
 
 def test_with_an_average_of_decay_0_the_last_weights_predict() -> None:
     images = some_images(50, seed=3)
-    learner = learned(ERFSLPlus, average=0.0)
+    learner = learned(average=0.0)
     learner.eval()
     with torch.inference_mode():
         last = F.linear(learner.net.features(images / 255)[:, :6], learner.net.head.weight[:, :6]).argmax(1)
     assert torch.equal(learner.predict(images), last)
-    assert not torch.equal(learned(ERFSLPlus, average=1.0).predict(images), last)
+    assert not torch.equal(learned(average=1.0).predict(images), last)
 
 
 def test_the_memory_ends_with_classes_as_even_as_the_stream_allows() -> None:
@@ -118,10 +121,13 @@ def test_the_memory_keeps_a_fair_sample_of_each_class() -> None:
 
 
 def test_growing_gives_the_average_the_same_new_rows() -> None:
-    learner = learned(ERFSLPlus)
-    known = learner.average.copies[0].head.weight.clone()
+    learner = learned()
+    assert learner.average is not None
+    average = learner.average.copies[0]
+    assert isinstance(average, Net)
+    known = average.head.weight.clone()
     learner.grow(6)
-    grown = learner.average.copies[0].head.weight
+    grown = average.head.weight
     assert torch.equal(grown[:4], known)
     assert torch.equal(grown[4:], learner.net.head.weight[4:])
     learner.observe(labelled([5, 5]))

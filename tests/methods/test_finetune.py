@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -10,7 +12,7 @@ from onepass.bench.stream import StreamConfig, batches, make_tasks
 from onepass.config import LearnerConfig
 from onepass.data.catalog import load
 from onepass.learner.base import Problem
-from onepass.learner.batch import Task
+from onepass.learner.batch import Batch, Task
 from onepass.learner.net import make_net
 from onepass.methods.er import ER
 from onepass.methods.finetune import FineTune
@@ -60,11 +62,11 @@ def test_steps_have_no_momentum_and_no_weight_decay() -> None:
 
 @pytest.mark.parametrize("views", ["none", "digits"])
 @pytest.mark.parametrize("settings", [{"combine": "mean"}, {"combine": "sum"}, {"forward": "joint"}])
-def test_fine_tuning_is_er_as_long_as_nothing_is_replayed(views: str, settings: dict[str, str]) -> None:
+def test_fine_tuning_is_er_as_long_as_nothing_is_replayed(views: str, settings: dict[str, Any]) -> None:
     """Above all, no factor of a half without a replay batch."""
 
     class WithoutReplay(ER):
-        def retrieve(self, batch):  # type: ignore[no-untyped-def]
+        def retrieve(self, batch: Batch) -> Batch:
             return no_replay(self)
 
     ours = make(FineTune, normed_net(8, 4), augment=views, seed=3)

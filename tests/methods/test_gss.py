@@ -17,14 +17,16 @@ from helpers import (
     assert_same_bits,
     copied,
     everything,
+    held_gradients,
     make,
     normed_net,
     plain_net,
+    slot_list,
     some_batch,
     some_images,
     state_of,
 )
-from method_helpers import SCOPE, SEEN, assert_learns_what_memory_lost, assert_learns_when_grown
+from method_helpers import SCOPE, SEEN
 from onepass.learner.batch import Batch, Task
 from onepass.learner.net import Net
 from onepass.methods.er import ER
@@ -387,11 +389,11 @@ def test_storing_leaves_no_trace_in_the_network(full: bool) -> None:
     store(learner, old, 1.0)
     learner.step(learner.loss(new, everything(learner)))
     weights, optimizer = copied(learner.net), state_of(learner.optimizer.state_dict())
-    slopes = [p.grad.clone() for p in learner.net.parameters() if p.grad is not None]
+    slopes = held_gradients(learner.net)
     assert slopes
     learner.remember(new)
     assert_same_bits(copied(learner.net), weights)
-    assert all(torch.equal(p.grad, g) for p, g in zip(learner.net.parameters(), slopes, strict=True))
+    assert_same_bits(held_gradients(learner.net), slopes)
     assert state_of(learner.optimizer.state_dict()) == optimizer
     assert all(module.training for module in learner.modules())
     assert all(p.requires_grad for p in learner.net.parameters())
@@ -404,7 +406,7 @@ def test_storing_leaves_no_trace_in_the_network(full: bool) -> None:
 @pytest.mark.parametrize("combine", ["mean", "sum"])
 def test_gss_learns_as_er_does(combine: str, forward: str) -> None:
     """With room for all, and all replayed, weights and memory are those of ER."""
-    settings = {"memory": 50, "replay": 50, "combine": combine, "forward": forward}
+    settings: dict[str, Any] = {"memory": 50, "replay": 50, "combine": combine, "forward": forward}
     ours, theirs = (make(cls, normed_net(8, 4), **settings) for cls in (GSS, ER))
     for i in range(6):
         batch = some_batch(4, SEEN, seed=i)
@@ -415,13 +417,13 @@ def test_gss_learns_as_er_does(combine: str, forward: str) -> None:
 
 
 def test_replay_is_a_uniform_draw_from_what_is_stored() -> None:
-    ours, theirs = (make(cls, plain_net(8, 4), memory=20, replay=3) for cls in (GSS, ER))
-    store(ours, some_batch(20, SEEN), 0.1)  # type: ignore[arg-type]
+    ours, theirs = make(GSS, plain_net(8, 4), memory=20, replay=3), make(ER, plain_net(8, 4), memory=20, replay=3)
+    store(ours, some_batch(20, SEEN), 0.1)
     theirs.memory.write(torch.arange(20), some_batch(20, SEEN))
     theirs.rng.set_state(ours.rng.get_state())
     batch = some_batch(4, SEEN, seed=1)
     for _ in range(5):
-        assert torch.equal(ours.retrieve(batch).slots, theirs.retrieve(batch).slots)
+        assert slot_list(ours.retrieve(batch)) == slot_list(theirs.retrieve(batch))
 
 
 def test_the_published_values_are_the_defaults() -> None:
@@ -430,14 +432,6 @@ def test_the_published_values_are_the_defaults() -> None:
 
 
 # Streams that are not as one would like.
-
-
-def test_a_class_that_the_memory_has_lost_and_one_that_comes_again_are_learned() -> None:
-    """A full memory may keep its samples for ever, so here classes are missing because none was let in."""
-    learner = make(GSS, normed_net(8, 6), memory=3, replay=2, augment="digits")
-    assert_learns_what_memory_lost(learner)
-    assert learner.memory.field("score").isfinite().all()
-    assert learner.memory.field("score").abs().max() <= 1.001
 
 
 def test_the_memory_never_holds_a_sample_twice_or_with_another_label() -> None:
@@ -454,8 +448,5 @@ def test_the_memory_never_holds_a_sample_twice_or_with_another_label() -> None:
         first = first or set(stored)
         assert len(set(stored)) == len(learner.memory) == 8
         assert [label[image] for image in stored] == learner.memory.field("y").tolist()
+        assert learner.memory.field("score").abs().max() <= 1.001  # cosines; also false of NaN
     assert set(stored) != first
-
-
-def test_growing_in_mid_stream_goes_on_learning() -> None:
-    assert_learns_when_grown(make(GSS, plain_net(8, 4), replay=3, memory=12))

@@ -18,8 +18,10 @@ from helpers import (
     copied,
     everything,
     gradients,
+    held_gradients,
     make,
     normed_net,
+    passes_counted,
     plain_net,
     some_batch,
 )
@@ -28,8 +30,6 @@ from method_helpers import (
     SEEN,
     WatchedChoice,
     assert_as_stored,
-    assert_learns_what_memory_lost,
-    assert_learns_when_grown,
     descend,
     descended,
     entropies,
@@ -37,11 +37,13 @@ from method_helpers import (
     largest,
     parameters_of,
     slots,
+    slots_at,
     united,
 )
 from onepass.learner.batch import Batch, Task
 from onepass.learner.net import Net
 from onepass.methods.er import ER
+from onepass.methods.er_dvc import ERDVC
 from onepass.methods.finetune import FineTune
 from onepass.methods.mir import MIR, MIRConfig
 
@@ -50,9 +52,18 @@ class Watched(WatchedChoice, MIR):
     """Remembers what it chose, and from what."""
 
 
-def mir(net: Net | None = None, stored: int = 20, **settings: Any) -> Watched:
+class WatchedDVC(WatchedChoice, ERDVC):
+    """The same of ER-DVC, which draws and picks by MIR's code."""
+
+
+BOTH = pytest.mark.parametrize("cls", [Watched, WatchedDVC], ids=["mir", "er-dvc"])
+
+
+def mir(
+    net: Net | None = None, stored: int = 20, cls: type[Watched | WatchedDVC] = Watched, **settings: Any
+) -> Watched | WatchedDVC:
     """A learner that has met classes 0 to 3, with some samples of them stored."""
-    learner = make(Watched, plain_net(8, 6) if net is None else net, **{"lr": 0.5, "memory": 40, **settings})
+    learner = make(cls, plain_net(8, 6) if net is None else net, **{"lr": 0.5, "memory": 40, **settings})
     learner.begin_task(Task(0, SEEN))
     learner.memory.write(learner.memory.reservoir(stored), some_batch(stored, SEEN, seed=77))
     return learner
@@ -132,8 +143,7 @@ def test_samples_whose_loss_would_fall_are_still_replayed() -> None:
     pool = batch[torch.arange(8)]
     growth = one_by_one(stepped(learner.net, batch, 0.5, SEEN), pool, SEEN) - one_by_one(learner.net, pool, SEEN)
     assert growth.max() < 0
-    assert pool.slots is not None
-    assert slots(learner.choose(pool)) == {pool.slots[i].item() for i in largest(growth, 4)}
+    assert slots(learner.choose(pool)) == slots_at(pool, largest(growth, 4))
 
 
 def test_candidates_are_normalised_by_their_own_batch_as_in_training() -> None:
@@ -156,11 +166,11 @@ def test_looking_ahead_leaves_no_trace() -> None:
     """Weights, gradients, running statistics, mode, draws and memory are the same bits as before."""
     learner = mir(normed_net(8, 6), augment="digits", replay=5)
     hold_gradient(learner, some_batch(4, (0, 3)))
-    weights, slopes = copied(learner.net), [p.grad.clone() for p in learner.net.parameters() if p.grad is not None]
+    weights, slopes = copied(learner.net), held_gradients(learner.net)
     drawn, stored = learner.rng.get_state(), learner.memory.field("x").clone()
     assert len(learner.choose(everything(learner))) == 5
     assert_same_bits(copied(learner.net), weights)
-    assert all(torch.equal(p.grad, g) for p, g in zip(learner.net.parameters(), slopes, strict=True))
+    assert_same_bits(held_gradients(learner.net), slopes)
     assert torch.equal(learner.rng.get_state(), drawn)
     assert torch.equal(learner.memory.field("x")[:20], stored[:20])
     assert all(module.training for module in learner.modules())
@@ -169,9 +179,12 @@ def test_looking_ahead_leaves_no_trace() -> None:
 # Candidates.
 
 
+@BOTH
 @pytest.mark.parametrize(("stored", "candidates", "n"), [(20, 7, 7), (20, 50, 20), (3, 7, 3), (0, 7, 0)])
-def test_as_many_candidates_are_drawn_as_asked_for_or_as_there_are(stored: int, candidates: int, n: int) -> None:
-    learner = mir(stored=stored, candidates=candidates, replay=2)
+def test_as_many_candidates_are_drawn_as_asked_for_or_as_there_are(
+    stored: int, candidates: int, n: int, cls: type[Watched]
+) -> None:
+    learner = mir(cls=cls, stored=stored, candidates=candidates, replay=2)
     pool = learner.retrieve(some_batch(4, (0, 3)))
     assert len(pool) == n == len(slots(pool))
     assert slots(pool) <= set(range(stored))
@@ -189,15 +202,17 @@ def test_the_published_number_of_candidates_is_the_default() -> None:
     assert (MIRConfig().candidates, MIRConfig().replay, MIRConfig().combine) == (50, 10, "mean")
 
 
+@BOTH
 @pytest.mark.parametrize(("filled", "replay", "n"), [(8, 5, 5), (5, 5, 5), (3, 5, 3), (1, 5, 1)])
-def test_no_more_is_replayed_than_there_are_candidates(filled: int, replay: int, n: int) -> None:
-    learner = mir(stored=filled, replay=replay)
+def test_no_more_is_replayed_than_there_are_candidates(filled: int, replay: int, n: int, cls: type[Watched]) -> None:
+    learner = mir(cls=cls, stored=filled, replay=replay)
     learner.observe(some_batch(4, (0, 3)))
     assert len(slots(learner.spied)) == n
 
 
-def test_chosen_rows_keep_images_labels_and_slots_together() -> None:
-    learner = mir(replay=5)
+@BOTH
+def test_chosen_rows_keep_images_labels_and_slots_together(cls: type[Watched]) -> None:
+    learner = mir(cls=cls, replay=5)
     hold_gradient(learner, some_batch(4, (0, 3)))
     order = torch.randperm(20, generator=torch.Generator().manual_seed(3))
     picked = learner.choose(learner.memory.read(order))
@@ -222,8 +237,8 @@ def test_a_step_looks_ahead_by_the_whole_new_gradient_and_then_learns_new_and_ch
         growth, half = (
             one_by_one(stepped(net, batch, lr, SEEN), pool, SEEN) - one_by_one(net, pool, SEEN) for lr in (3.0, 2.0)
         )
-        assert slots(picked) == {pool.slots[i].item() for i in largest(growth, 3)}
-        halved += slots(picked) != {pool.slots[i].item() for i in half.argsort(descending=True)[:3].tolist()}
+        assert slots(picked) == slots_at(pool, largest(growth, 3))
+        halved += slots(picked) != slots_at(pool, half.argsort(descending=True)[:3].tolist())
         new, old = (losses_of(net, part, SEEN).mean() for part in (batch, picked))
         expected = united(new, old, (6, 3), combine)
         torch.testing.assert_close(loss, expected.detach())
@@ -243,7 +258,7 @@ def test_candidates_are_scored_raw_and_replayed_with_views() -> None:
     assert len(x) == 8
     after = stepped(net, Batch(x * 255, y), 0.5, SEEN)
     growth = one_by_one(after, pool, SEEN) - one_by_one(net, pool, SEEN)
-    assert slots(learner.spied) == {pool.slots[i].item() for i in largest(growth, 5)}
+    assert slots(learner.spied) == slots_at(pool, largest(growth, 5))
     assert learner.spied is not None
     [(z, w)] = twin.views(learner.spied)
     assert len(z) == 10
@@ -256,14 +271,14 @@ def test_candidates_are_scored_raw_and_replayed_with_views() -> None:
 @pytest.mark.parametrize(("candidates", "replay", "memory"), [(5, 5, 30), (50, 20, 20)])
 def test_with_nothing_to_choose_from_mir_is_er(combine: str, candidates: int, replay: int, memory: int) -> None:
     """The same draws, weights, running statistics (moved twice a step, new batch first) and memory."""
-    settings = {"replay": replay, "memory": memory, "combine": combine, "lr": 0.2}
+    settings: dict[str, Any] = {"replay": replay, "memory": memory, "combine": combine, "lr": 0.2}
     ours = make(MIR, normed_net(8, 4), candidates=candidates, **settings)
     theirs = make(ER, normed_net(8, 4), **settings)
     for i in range(10):
         batch = some_batch(4, SEEN, seed=i)
         torch.testing.assert_close(ours.observe(batch), theirs.observe(batch), rtol=1e-4, atol=1e-5)
     assert_close(copied(ours.net), copied(theirs.net), rtol=1e-3, atol=1e-4)
-    assert ours.net.body[2].num_batches_tracked == 19
+    assert passes_counted(ours.net) == 19
     assert torch.equal(ours.rng.get_state(), theirs.rng.get_state())
     assert torch.equal(ours.memory.field("x")[: len(ours.memory)], theirs.memory.field("x")[: len(theirs.memory)])
 
@@ -275,15 +290,3 @@ def test_an_empty_memory_leaves_the_plain_step_of_the_new_batch(combine: str) ->
     torch.testing.assert_close(ours.observe(batch), theirs.observe(batch))
     assert_close(copied(ours.net), copied(theirs.net))
     assert len(ours.memory) == 6
-
-
-# Streams that are not as one would like.
-
-
-def test_a_class_that_the_memory_has_lost_and_one_that_comes_again_are_learned() -> None:
-    learner = make(MIR, normed_net(8, 6), memory=3, replay=2, candidates=3, augment="digits")
-    assert_learns_what_memory_lost(learner)
-
-
-def test_growing_in_mid_stream_goes_on_learning() -> None:
-    assert_learns_when_grown(make(MIR, plain_net(8, 4), replay=3, candidates=10))

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from helpers import (
     assert_close,
-    assert_finite,
     assert_same_bits,
     copied,
     gradients,
@@ -27,7 +26,6 @@ from helpers import (
     plain_net,
     some_batch,
     some_images,
-    state_of,
 )
 from method_helpers import (
     assert_names_change_nothing,
@@ -274,17 +272,10 @@ def test_the_classes_of_finished_tasks_are_kept_task_by_task() -> None:
         observe_all(learner, [some_batch(5, task.classes, seed=i) for i in range(2)])
         learner.end_task()
         assert [sorted(classes) for classes in learner.past] == [sorted(t.classes) for t in TASKS[: index + 1]]
-
-
-def test_a_loaded_learner_distils_as_the_saved_one() -> None:
-    learner, _ = in_third_task(lr=0.5)
-    other = ssil(plain_net(10, N, seed=1), lr=0.5, seed=1)
-    other.load_state_dict(learner.state_dict())
-    assert [sorted(classes) for classes in other.past] == [[1, 3, 6], [0, 4]]
-    for seed in range(2):
-        batch = some_batch(5, TASKS[2].classes, seed=seed)
-        assert torch.equal(learner.observe(batch), other.observe(batch))
-    assert state_of(other) == state_of(learner)
+    learner.end_task()  # a second time
+    learner.begin_task(Task(3, (1, 9)))  # brings no class
+    learner.end_task()
+    assert len(learner.past) == 3
 
 
 # In the stream.
@@ -339,21 +330,6 @@ def test_three_tasks_are_learned_step_by_step_as_written_out() -> None:
         past.append(task.classes)
         teacher = copy.deepcopy(net)
     assert_close(copied(learner.net), copied(net), rtol=1e-3, atol=1e-5)
-
-
-def test_old_classes_in_a_batch_and_classes_that_the_memory_has_lost_leave_every_loss_finite() -> None:
-    learner = learn(ssil(memory=1, replay=1), TASKS[:2])
-    learner.begin_task(TASKS[2])
-    for seed, classes in enumerate([(7, 2, 1, 0), (1, 3), (4,), (9,)]):
-        assert math.isfinite(learner.observe(some_batch(5, classes, seed=seed)))
-    learner.end_task()
-    learner.begin_task(Task(3, (1, 9)))  # nothing new
-    for seed in range(3):
-        assert math.isfinite(learner.observe(some_batch(5, (1, 9), seed=seed)))
-    learner.end_task()
-    learner.begin_task(Task(4, (5,)))
-    assert math.isfinite(learner.observe(some_batch(5, (5, 6))))
-    assert_finite(learner.net)
 
 
 def test_a_task_that_ended_without_a_sample_leaves_the_first_step_finite() -> None:

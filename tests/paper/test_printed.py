@@ -13,7 +13,8 @@ MEMORIES = {"cifar10": [100, 200, 500, 1000], "cifar100": LARGE, "mini-imagenet"
 
 def cell(method: str, stream: str, memory: int) -> float:
     row = TABLE[method][stream]
-    return row.get(str(memory), row.get("any"))[0]
+    mean: float = row.get(str(memory), row.get("any"))[0]
+    return mean
 
 
 def test_table_1_has_twenty_rows_and_twelve_columns() -> None:

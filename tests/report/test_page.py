@@ -25,7 +25,7 @@ T2 = 4.30265273  # Student's t for 95 % and three runs
 
 
 def result(method: str, seed: int = 0, matrix: list[list[float]] | None = None, **given: Any) -> Result:
-    run = {"stream": "cifar10", "net": "slim-resnet18", "settings": {}}
+    run: dict[str, Any] = {"stream": "cifar10", "net": "slim-resnet18", "settings": {}}
     for name in ("stream", "net", "fraction", "batch", "anytime", "prequential", "class_order"):
         if name in given:
             run[name] = given.pop(name)
@@ -323,13 +323,18 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Open]:
     def open_page(results: list[Result], width: int = 1280, scheme: str = "light") -> Any:
         path = tmp_path / "report.html"
         path.write_text(page.render(results), encoding="utf-8")
+
+        def requested(asked: Any) -> None:
+            if asked.url != path.as_uri():
+                wrong.append(f"request: {asked.url}")
+
         context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
         context.set_default_timeout(120_000)
         contexts.append(context)
         tab = context.new_page()
         tab.on("console", lambda message: wrong.append(f"console: {message.text}"))
         tab.on("pageerror", lambda error: wrong.append(f"error: {error}"))
-        tab.on("request", lambda asked: asked.url == path.as_uri() or wrong.append(f"request: {asked.url}"))
+        tab.on("request", requested)
         tab.goto(path.as_uri())
         return tab
 

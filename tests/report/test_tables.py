@@ -87,9 +87,10 @@ def test_csv_reads_back_as_the_cells() -> None:
 
 
 def test_a_terminal_shows_bold_cells_bold_and_brackets_as_they_are() -> None:
-    console = Console(width=100, file=io.StringIO(), force_terminal=True, color_system="standard")
+    out = io.StringIO()
+    console = Console(width=100, file=out, force_terminal=True, color_system="standard")
     console.print(rich_table(Table("all [bold]", ["a", "b"], [[Cell("[red]x"), Cell("1 ± 2", bold=True)]])))
-    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    shown = out.getvalue()
     assert "all [bold]" in shown
     assert "[red]x" in shown
     assert "\x1b[1m1 ± 2\x1b[0m" in shown
@@ -98,9 +99,10 @@ def test_a_terminal_shows_bold_cells_bold_and_brackets_as_they_are() -> None:
 
 def test_a_narrow_terminal_breaks_lines_but_hides_nothing() -> None:
     table = Table("t", ["method", "a long heading %", "runs"], [[Cell("FINE-TUNE"), Cell("12.3 ± 4.5"), Cell("17")]])
-    console = Console(width=30, file=io.StringIO())
+    out = io.StringIO()
+    console = Console(width=30, file=out)
     console.print(rich_table(table))
-    words = console.file.getvalue().split()  # type: ignore[attr-defined]
+    words = out.getvalue().split()
     assert {"FINE-TUNE", "12.3", "±", "4.5", "17", "runs"} <= set(words)
 
 

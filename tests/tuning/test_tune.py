@@ -77,7 +77,8 @@ class Untouchable:
 
 @pytest.mark.system
 def test_no_test_image_is_ever_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = replace(digits.load(), x_test=Untouchable(), y_test=Untouchable())
+    hidden: Any = Untouchable()
+    data = replace(digits.load(), x_test=hidden, y_test=hidden)
     monkeypatch.setattr(digits, "load", lambda: data)
     base = tuning().base
     assert not base.validate

@@ -192,9 +192,11 @@ def _empty_memory(make: Make) -> None:
 
 def _one_sample(make: Make) -> None:
     learner = make()
-    learner.begin_task(toy_tasks()[0])
-    for batch in toy_batches(toy_tasks()[0], size=1):
-        assert learner.observe(batch).isfinite().all(), "a batch of one sample has a loss that is not finite"
+    for task in toy_tasks()[:2]:
+        learner.begin_task(task)
+        for batch in toy_batches(task, size=1):
+            assert learner.observe(batch).isfinite().all(), "a batch of one sample has a loss that is not finite"
+        learner.end_task()
 
 
 def _memory_smaller_than_replay(make: Make) -> None:
@@ -261,8 +263,11 @@ def _class_lost(make: Make) -> None:
     lost, kept = ((labels == 4) == wanted for wanted in (True, False))
     if lost.any() and kept.any():
         memory.write(lost.nonzero().flatten(), memory.read(kept.nonzero()[0].expand(int(lost.sum()))))
-    _learn(learner, tasks[2:])
-    assert all(p.isfinite().all() for p in learner.parameters()), "weights are not finite"
+    again = Task(3, tasks[0].classes)  # brings no new class, but the lost one
+    _learn(learner, [tasks[2], again])
+    assert all(value.isfinite().all() for value in (*learner.parameters(), *learner.net.buffers())), (
+        "weights or statistics are not finite"
+    )
     predicted = learner.predict(torch.cat([batch.x for batch in toy_batches(tasks[2])]))
     assert set(predicted.tolist()) <= learner.seen, "predict returned a class that has not been seen"
 
@@ -278,7 +283,8 @@ def _without_boundaries(make: Make) -> None:
     first, last = toy_tasks()[:2]
     old, new = next(toy_batches(first)), next(toy_batches(last))
     mixed = Batch(torch.cat([old.x, new.x]), torch.cat([old.y, new.y]))
-    assert learner.observe(mixed).isfinite().all(), "old classes among the new ones: a loss that is not finite"
+    for batch in (mixed, old):
+        assert learner.observe(batch).isfinite().all(), "old classes in a later task: a loss that is not finite"
 
 
 def _average_is_beside(make: Make) -> None:
