@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from onepass.config import LearnerConfig, ReplayConfig, options
 from onepass.learner.checks import PROMISES, check_learner
 from onepass.methods.registry import METHODS, import_learner, method_class
 
@@ -37,9 +37,17 @@ def test_a_methods_page_has_its_title_facts_figures_and_every_setting(name: str)
     for fact in ("keeps beyond the network", "uses task boundaries", "cost"):
         assert re.search(rf"^\| {fact}[^|]*\| \S", text, re.MULTILINE), f"no row for {fact}"
     assert f"\n## Figures\n\n<!-- generated: figures {name} -->\n" in text
-    for setting in fields(method_class(name).Config):
-        flag = f"--{setting.name.replace('_', '-')}"
-        assert flag == "--average" or f"`{flag}`" in text, f"{flag} is not named"
+    for setting, entry in options(method_class(name).Config).items():
+        flag = f"--{setting.replace('_', '-')}"
+        common = options(LearnerConfig).get(setting)  # a shared one stands on the methods' own page, unless it differs
+        shared = common is not None and entry.default == common.default
+        assert shared or f"`{flag}`" in text, f"{flag} is not named"
+
+
+def test_settings_that_methods_share_are_named_once_for_all() -> None:
+    text = (ROOT / "docs/methods/README.md").read_text()
+    for setting in options(ReplayConfig):
+        assert f"`--{setting.replace('_', '-')}`" in text
 
 
 @pytest.mark.parametrize("name", METHODS)

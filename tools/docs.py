@@ -21,6 +21,7 @@ from headline import headline
 from index import index
 from onepass import executors
 from onepass.bench.result import Result
+from onepass.config import LearnerConfig, ReplayConfig, options
 from onepass.data.catalog import Datasets
 from onepass.methods.registry import METHODS, is_reference
 from onepass.paper import experiments
@@ -174,6 +175,16 @@ def methods(_: str) -> str:
     return "\n".join(rows)
 
 
+def shared(_: str) -> str:
+    """The settings that all methods have, and those of all that have a memory."""
+    lines = ["| setting | default | what it is |", "|---|---|---|"]
+    for name, entry in options(ReplayConfig).items():
+        memory = "" if name in options(LearnerConfig) else " (methods with a memory)"
+        default = "none" if entry.default is None else entry.default
+        lines.append(f"| `--{name.replace('_', '-')}` | {default} | {entry.metadata['help']}{memory} |")
+    return "\n".join(lines)
+
+
 def cost(path: str) -> str:
     """FLOPs and time over ER's."""
     if not (ROOT / path).exists():
@@ -299,6 +310,7 @@ KINDS: dict[str, Callable[[str], str]] = {
     "reproduction": reproduction,
     "figures": figures,
     "methods": methods,
+    "shared": shared,
     "cost": cost,
     "protocol": protocol,
     "experiment": experiment,

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onepass.cli.console import console
-from onepass.cli.flags import Parser, add_execution
+from onepass.cli.flags import Parser, add_execution, count
 from onepass.data.catalog import STREAMS
 from onepass.errors import RunError, UsageError
+from onepass.paper.experiments import EXPERIMENTS, experiment
 
 if TYPE_CHECKING:
     from onepass.bench.run_config import RunConfig
@@ -22,17 +23,8 @@ if TYPE_CHECKING:
     from onepass.paper.tables import StoredResults
     from onepass.report.tables import Table
 
-NAMES = {
-    "table1": "final accuracy: 20 methods, three data sets, four memories each",
-    "table2": "ER-CBA and ER-FSL in CBA's setting: accuracy and forgetting",
-    "table3": "ablation of ER-FSL: all, new and old classes",
-    "table4": "ER-FSL by subspace size, with and without reuse",
-    "table5": "computation and memory beside ER's (trains nothing)",
-    "figure2": "the analysis of features: decomposed inner products, accuracy by scale",
-    "figure4": "which dimensions each task learns and replays in",
-    "figure5": "accuracy after each task, memory 1000",
-    "figure6": "ER-FSL by gamma",
-}
+NAMES = {name: about for name, (about, _) in EXPERIMENTS.items()}
+NAMES["table5"] = "computation and memory beside ER's (trains nothing)"
 EXAMPLES = """
 examples:
   onepass reproduce table3 --scale tiny                      digits, within a minute, no download
@@ -66,7 +58,7 @@ def reproduce(command: str, words: Sequence[str]) -> None:
         metavar="N",
         help="these of the paper's memories alone (table1, table2)",
     )
-    add("--runs", type=int, default=0, metavar="N", help="runs for each figure (default: the scale's)")
+    add("--runs", type=count, default=0, metavar="N", help="runs for each figure (default: the scale's)")
     add("--plan", action="store_true", help="say what there is to do and how long it takes, and stop")
     add("--stored", action="store_true", help="show what is stored, and train nothing")
     add_execution(parser)
@@ -75,7 +67,6 @@ def reproduce(command: str, words: Sequence[str]) -> None:
     if values.name == "table5":
         _cost(values)
         return
-    from onepass.paper.experiments import experiment
     from onepass.paper.scales import Selection
     from onepass.paper.tables import check
 

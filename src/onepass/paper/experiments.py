@@ -1,5 +1,7 @@
 """What the paper shows, as lists of runs: which table, row and column each run belongs to, and what is printed there.
 
+Importing it does not import torch.
+
 How each table is read stands in docs/bench.md.
 """
 
@@ -9,14 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
-
 from onepass.bench import metrics
 from onepass.bench.result import Result
 from onepass.bench.run_config import RunConfig
 from onepass.config import unknown
 from onepass.errors import UsageError
-from onepass.learner.net import NETS
 from onepass.methods.registry import METHODS
 from onepass.paper.printed import printed
 from onepass.paper.scales import Selection
@@ -159,6 +158,10 @@ def _table4(cut: Selection) -> Experiment:
     """Sizes keep their ratio to d / T, which decides when dimensions are reused; none is larger than d."""
     stream, columns = cut.streams(["cifar100"])[0][1], printed()["table4"]["columns"]
     whole = cut.config("er-fsl", stream, 1000)
+    import torch
+
+    from onepass.learner.net import NETS
+
     with torch.device("meta"):  # only to ask the network how many features it has
         _, features = NETS[whole[0].net](3)
     own = features // whole[0].tasks
@@ -235,15 +238,15 @@ def _figure6(cut: Selection) -> Experiment:
     return Experiment("figure6", "Figure 6: final accuracy by gamma, %", PARTS, cells, cut.about(["cifar100"]))
 
 
-EXPERIMENTS: dict[str, Callable[[Selection], Experiment]] = {
-    "table1": _table1,
-    "table2": _table2,
-    "table3": _table3,
-    "table4": _table4,
-    "figure2": _figure2,
-    "figure4": _figure4,
-    "figure5": _figure5,
-    "figure6": _figure6,
+EXPERIMENTS: dict[str, tuple[str, Callable[[Selection], Experiment]]] = {
+    "table1": ("final accuracy: 20 methods, three data sets, four memories each", _table1),
+    "table2": ("ER-CBA and ER-FSL in CBA's setting: accuracy and forgetting", _table2),
+    "table3": ("ablation of ER-FSL: all, new and old classes", _table3),
+    "table4": ("ER-FSL by subspace size, with and without reuse", _table4),
+    "figure2": ("the analysis of features: decomposed inner products, accuracy by scale", _figure2),
+    "figure4": ("which dimensions each task learns and replays in", _figure4),
+    "figure5": ("accuracy after each task, memory 1000", _figure5),
+    "figure6": ("ER-FSL by gamma", _figure6),
 }
 
 
@@ -257,7 +260,7 @@ def experiment(name: str, cut: Selection) -> Experiment:
         if given and name not in cuts:
             raise UsageError(f"--{flag} does not cut {name}, only {', '.join(cuts)}; --only cuts each of them")
     _check_rows(name, cut)
-    whole = EXPERIMENTS[name](cut)
+    whole = EXPERIMENTS[name][1](cut)
     known = list(dict.fromkeys(tag for cell in whole.cells for tag in cell.tags))
     for word in cut.only:
         if word not in known:
@@ -270,7 +273,7 @@ def _check_rows(name: str, cut: Selection) -> None:
 
     def there(flag: str, one: str | int) -> bool:
         alone: dict[str, Any] = {"methods": (), "memory": (), flag: (one,)}
-        return bool(EXPERIMENTS[name](replace(cut, **alone)).cells)
+        return bool(EXPERIMENTS[name][1](replace(cut, **alone)).cells)
 
     memories = sorted({size for sizes in MEMORIES.values() for size in sizes})
     for flag, given, possible in (("methods", cut.methods, [*METHODS]), ("memory", cut.memory, memories)):
