@@ -195,10 +195,12 @@ def _cost(values: Any) -> None:
     if values.only or values.memory or values.runs or values.plan or values.stored:
         given = "--only, --memory, --runs, --plan and --stored do not apply; --methods does"
         raise UsageError(f"table5 trains nothing: {given}")
-    cut = Selection(values.scale, values.stream)
-    [(_, stream)] = cut.streams(["cifar10"])
+    selection = Selection(values.scale, values.stream)
+    [(_, stream)] = selection.streams(["cifar10"])
     methods = values.methods or ["er", "er-ace", "obc", "ocm", "pcr", "er-fsl"]
     with Bar("counting") as bar:
-        facts, table = counted(methods, stream, SCALES[cut.scale].net, data_dir=values.data_dir, progress=bar.report)
+        facts, table = counted(
+            methods, stream, SCALES[selection.scale].net, data_dir=values.data_dir, progress=bar.report
+        )
     shown = [replace(table, title=f"Table 5: {table.title}")]
     _publish(shown, _write(shown, values), facts, values)

@@ -90,25 +90,25 @@ FINAL: dict[str, Measure] = {"final accuracy": _final}
 PARTS: dict[str, Measure] = {"all classes": _final, "new classes": _new, "old classes": _old}
 
 
-def _table1(cut: Selection) -> Experiment:
+def _table1(selection: Selection) -> Experiment:
     rows = printed()["table1"]["rows"]
     cells = []
-    for paper, stream in cut.streams(MEMORIES):
+    for paper, stream in selection.streams(MEMORIES):
         for memory in MEMORIES[paper]:
             for method in rows:
-                if cut.wants(method, memory):
+                if selection.wants(method, memory):
                     values = rows[method][paper]
                     found = {"final accuracy": tuple(values.get("any") or values[str(memory)])}
-                    cells.append(_cell(cut, method, paper, stream, memory, found))
-    return Experiment("table1", "Table 1: final accuracy, %", FINAL, cells, cut.about(MEMORIES))
+                    cells.append(_cell(selection, method, paper, stream, memory, found))
+    return Experiment("table1", "Table 1: final accuracy, %", FINAL, cells, selection.about(MEMORIES))
 
 
-def _cell(cut: Selection, method: str, paper: str, stream: str, memory: int, found: Mapping[str, Any]) -> Cell:
-    label = f"{stream}, {cut.size(memory)}"
-    return Cell(METHODS[method].title, label, cut.config(method, stream, memory), (stream, paper, label), found)
+def _cell(selection: Selection, method: str, paper: str, stream: str, memory: int, found: Mapping[str, Any]) -> Cell:
+    label = f"{stream}, {selection.size(memory)}"
+    return Cell(METHODS[method].title, label, selection.configs(method, stream, memory), (stream, paper, label), found)
 
 
-def _table2(cut: Selection) -> Experiment:
+def _table2(selection: Selection) -> Experiment:
     """Two readings of "the setup described in CBA": the rate alone, which the text names, and its batches and order."""
     columns = {"cifar10": (200, 500), "cifar100": (2000, 5000)}
     readings: dict[str, dict[str, Any]] = {
@@ -123,41 +123,41 @@ def _table2(cut: Selection) -> Experiment:
     cells = [
         Cell(
             f"{METHODS[method].title}, {reading}",
-            f"{stream}, {cut.size(memory)}",
-            cut.config(method, stream, memory, **dict(changes)),
+            f"{stream}, {selection.size(memory)}",
+            selection.configs(method, stream, memory, **dict(changes)),
             (stream, paper, reading),
             {name: (value, None) for name, value in zip(measures, rows[method][paper][str(memory)], strict=True)},
             reading,
         )
-        for paper, stream in cut.streams(columns)
+        for paper, stream in selection.streams(columns)
         for memory in columns[paper]
         for reading, changes in readings.items()
         for method in ("er-cba", "er-fsl")
-        if cut.wants(method, memory)
+        if selection.wants(method, memory)
     ]
     title = "Table 2: final accuracy and forgetting in CBA's setting, %"
-    return Experiment("table2", title, measures, cells, cut.about(columns))
+    return Experiment("table2", title, measures, cells, selection.about(columns))
 
 
-def _table3(cut: Selection) -> Experiment:
-    stream, columns = cut.streams(["cifar100"])[0][1], printed()["table3"]["columns"]
+def _table3(selection: Selection) -> Experiment:
+    stream, columns = selection.streams(["cifar100"])[0][1], printed()["table3"]["columns"]
     cells = [
         Cell(
             "ER-FSL",
             f"{index} {name}",
-            cut.config("er-fsl", stream, 1000, settings=settings),
+            selection.configs("er-fsl", stream, 1000, settings=settings),
             (index, name),
             {measure: (value, None) for measure, value in zip(PARTS, columns[index], strict=True)},
         )
         for index, (name, settings) in ABLATIONS.items()
     ]
-    return Experiment("table3", "Table 3: ablation, final accuracy, %", PARTS, cells, cut.about(["cifar100"]))
+    return Experiment("table3", "Table 3: ablation, final accuracy, %", PARTS, cells, selection.about(["cifar100"]))
 
 
-def _table4(cut: Selection) -> Experiment:
+def _table4(selection: Selection) -> Experiment:
     """Sizes keep their ratio to d / T, which decides when dimensions are reused; none is larger than d."""
-    stream, columns = cut.streams(["cifar100"])[0][1], printed()["table4"]["columns"]
-    whole = cut.config("er-fsl", stream, 1000)
+    stream, columns = selection.streams(["cifar100"])[0][1], printed()["table4"]["columns"]
+    whole = selection.configs("er-fsl", stream, 1000)
     import torch
 
     from onepass.learner.net import NETS
@@ -171,7 +171,7 @@ def _table4(cut: Selection) -> Experiment:
         sizes.setdefault(min(ours, features), []).append(size)
     cells: list[Cell] = []
     for ours, paper in sorted(sizes.items()):
-        runs = whole if ours == own else cut.config("er-fsl", stream, 1000, settings={"subspace": ours})
+        runs = whole if ours == own else selection.configs("er-fsl", stream, 1000, settings={"subspace": ours})
         reuse = "reuse" if ours * whole[0].tasks > features else "no reuse"
         first = reuse == "reuse" and not any("first reuse" in cell.tags for cell in cells)
         tags = (f"k={ours}", *paper, *(["first reuse"] if first else []))
@@ -179,12 +179,12 @@ def _table4(cut: Selection) -> Experiment:
         clipped = ours == features
         found = {} if clipped else {"final accuracy": (columns[theirs], None)}
         cells.append(Cell("ER-FSL", f"k={ours}, {reuse}", runs, tags, found, clipped=clipped))
-    note = f"{cut.about(['cifar100'])}; d / T is {own} here, {int(OWN)} in the paper; other sizes in proportion"
+    note = f"{selection.about(['cifar100'])}; d / T is {own} here, {int(OWN)} in the paper; other sizes in proportion"
     return Experiment("table4", "Table 4: final accuracy by subspace size, %", FINAL, cells, note)
 
 
-def _figure2(cut: Selection) -> Experiment:
-    stream, found = cut.streams(["cifar10"])[0][1], printed()["figure2"]["accuracy"]
+def _figure2(selection: Selection) -> Experiment:
+    stream, found = selection.streams(["cifar10"])[0][1], printed()["figure2"]["accuracy"]
     panels = [("b", "finetune", 1.0, 1), ("c", "er", 1.0, 1), ("d", "er", 0.3, 1)]
     panels += [("e", "finetune", step / 10, 0) for step in range(1, 11)]
     panels += [("f", "er", step / 10, 0) for step in range(1, 11)]
@@ -192,7 +192,7 @@ def _figure2(cut: Selection) -> Experiment:
         Cell(
             f"({panel}) {rule}",
             f"{scale:g}",
-            cut.config(
+            selection.configs(
                 ANALYSIS, stream, 1000, tasks=2, settings={"rule": rule, "scale": scale, "since": since, "scope": "all"}
             ),
             (panel, *([f"{panel}{scale:g}"] if panel in "ef" else ["a"])),  # (a) is the first task of b, c and d
@@ -203,39 +203,39 @@ def _figure2(cut: Selection) -> Experiment:
     ]
     measures = {**PARTS, "first task when learned": lambda result: result.accuracy_matrix[0][0]}
     title = "Figure 2: two tasks, accuracy by the share of features that new samples are learned in, %"
-    return Experiment("figure2", title, measures, cells, cut.about(["cifar10"]))
+    return Experiment("figure2", title, measures, cells, selection.about(["cifar10"]))
 
 
-def _figure4(cut: Selection) -> Experiment:
+def _figure4(selection: Selection) -> Experiment:
     """The dimensions of the paper's size, and of the one that must reuse some."""
-    sizes = {tag: cell for cell in _table4(cut).cells for tag in cell.tags[1:]}
+    sizes = {tag: cell for cell in _table4(selection).cells for tag in cell.tags[1:]}
     cells = [replace(cell, runs=cell.runs[:1], printed={}) for cell in (sizes["51"], sizes["first reuse"])]
-    return Experiment("figure4", "Figure 4: where each task learns and replays", FINAL, cells, _table4(cut).note)
+    return Experiment("figure4", "Figure 4: where each task learns and replays", FINAL, cells, _table4(selection).note)
 
 
-def _figure5(cut: Selection) -> Experiment:
-    methods = tuple(name for name in (cut.methods or EFFECTIVE))
-    whole = _table1(replace(cut, methods=methods, memory=(1000,)))
+def _figure5(selection: Selection) -> Experiment:
+    methods = tuple(name for name in (selection.methods or EFFECTIVE))
+    whole = _table1(replace(selection, methods=methods, memory=(1000,)))
     cells = [replace(cell, column=cell.tags[0]) for cell in whole.cells]
     return Experiment(
-        "figure5", f"Figure 5: accuracy after each task, memory {cut.size(1000)}, %", FINAL, cells, whole.note
+        "figure5", f"Figure 5: accuracy after each task, memory {selection.size(1000)}, %", FINAL, cells, whole.note
     )
 
 
-def _figure6(cut: Selection) -> Experiment:
-    stream = cut.streams(["cifar100"])[0][1]
+def _figure6(selection: Selection) -> Experiment:
+    stream = selection.streams(["cifar100"])[0][1]
     anchor = dict(zip(PARTS, ((value, None) for value in printed()["table3"]["columns"]["1"]), strict=True))
     cells = [
         Cell(
             "ER-FSL",
             f"{step / 10:g}",
-            cut.config("er-fsl", stream, 1000, settings={"gamma": step / 10}),
+            selection.configs("er-fsl", stream, 1000, settings={"gamma": step / 10}),
             (f"{step / 10:g}",),
             anchor if step == 3 else {},
         )
         for step in range(1, 10)
     ]
-    return Experiment("figure6", "Figure 6: final accuracy by gamma, %", PARTS, cells, cut.about(["cifar100"]))
+    return Experiment("figure6", "Figure 6: final accuracy by gamma, %", PARTS, cells, selection.about(["cifar100"]))
 
 
 EXPERIMENTS: dict[str, tuple[str, Callable[[Selection], Experiment]]] = {
@@ -254,29 +254,32 @@ BY_METHOD = ("table1", "table2", "figure5")
 BY_MEMORY = ("table1", "table2")
 
 
-def experiment(name: str, cut: Selection) -> Experiment:
+def experiment(name: str, selection: Selection) -> Experiment:
     """A table or figure of the paper, cut down as asked."""
-    for flag, given, cuts in (("methods", cut.methods, BY_METHOD), ("memory", cut.memory, BY_MEMORY)):
-        if given and name not in cuts:
+    given = {"methods": (selection.methods, BY_METHOD), "memory": (selection.memory, BY_MEMORY)}
+    for flag, (words, cuts) in given.items():
+        if words and name not in cuts:
             raise UsageError(f"--{flag} does not cut {name}, only {', '.join(cuts)}; --only cuts each of them")
-    _check_rows(name, cut)
-    whole = EXPERIMENTS[name][1](cut)
+    _check_rows(name, selection)
+    whole = EXPERIMENTS[name][1](selection)
     known = list(dict.fromkeys(tag for cell in whole.cells for tag in cell.tags))
-    for word in cut.only:
+    for word in selection.only:
         if word not in known:
             raise unknown("part", word, known, f"{name} has")
-    return replace(whole, cells=[cell for cell in whole.cells if not cut.only or set(cut.only) & set(cell.tags)])
+    return replace(
+        whole, cells=[cell for cell in whole.cells if not selection.only or set(selection.only) & set(cell.tags)]
+    )
 
 
-def _check_rows(name: str, cut: Selection) -> None:
+def _check_rows(name: str, selection: Selection) -> None:
     """Each method and each memory that is asked for must be there."""
 
     def there(flag: str, one: str | int) -> bool:
         alone: dict[str, Any] = {"methods": (), "memory": (), flag: (one,)}
-        return bool(EXPERIMENTS[name][1](replace(cut, **alone)).cells)
+        return bool(EXPERIMENTS[name][1](replace(selection, **alone)).cells)
 
     memories = sorted({size for sizes in MEMORIES.values() for size in sizes})
-    for flag, given, possible in (("methods", cut.methods, [*METHODS]), ("memory", cut.memory, memories)):
+    for flag, given, possible in (("methods", selection.methods, [*METHODS]), ("memory", selection.memory, memories)):
         for one in given:
             if not there(flag, one):
                 known = ", ".join(str(other) for other in possible if there(flag, other))

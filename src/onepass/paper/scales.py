@@ -67,7 +67,7 @@ class Selection:
         said.append(f"{', '.join(nets)}, {share}")
         return "; ".join([*said, *([f"memories of {scale.memory:.0%}"] if scale.memory < 1 else [])])
 
-    def config(self, method: str, stream: str, memory: int, **more: Any) -> tuple[RunConfig, ...]:
+    def configs(self, method: str, stream: str, memory: int, **more: Any) -> tuple[RunConfig, ...]:
         """The runs of one cell, a seed each."""
         scale = SCALES[self.scale]
         has_memory = issubclass(method_class(method).Config, ReplayConfig)
