@@ -108,6 +108,15 @@ def measured(stream: str, root: Path, what: str) -> dict[str, float]:
     return figures
 
 
+def keep(stream: str, figures: dict[str, float], file: Path | None) -> None:
+    """Print figures and, where asked, put them beside what is known of the stream."""
+    print(stream, json.dumps(figures, indent=1))
+    if file:
+        known = json.loads(file.read_text()) if file.exists() else {}
+        name = Path(stream).name
+        file.write_text(json.dumps({**known, name: {**known.get(name, {}), **figures}}, indent=1) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stream")
@@ -124,7 +133,7 @@ def main() -> None:
     if options.beside:
         load(stream, root=options.data_dir)
         theirs, ours = startup(stream, options.data_dir, [options.beside, sys.executable])
-        print(json.dumps({"startup_beside_s": min(theirs), "startup_s": min(ours)}))
+        keep(stream, {"startup_beside_s": min(theirs), "startup_s": min(ours)}, options.save)
         return
     shutil.rmtree(cache_folder(stream, options.data_dir, 0), ignore_errors=True)
     first, second, whole, run = (measured(stream, options.data_dir, what) for what in ("load", "load", "epoch", "run"))
@@ -148,10 +157,7 @@ def main() -> None:
         "stream_over_bare": statistics.median(ratios),
         "startup_s": min(started),
     }
-    print(stream, json.dumps(figures, indent=1))
-    if options.save:
-        known = json.loads(options.save.read_text()) if options.save.exists() else {}
-        options.save.write_text(json.dumps({**known, Path(stream).name: figures}, indent=1) + "\n")
+    keep(stream, figures, options.save)
 
 
 if __name__ == "__main__":

@@ -84,16 +84,20 @@ def data(path: str) -> str:
         "peak memory of a stream",
         "and of a run",
         "stream over bare",
+        "start of a run",
     ]
-    rows = ["| " + " | ".join(heads) + " |", "|---|" + "---:|" * 7]
+    rows = ["| " + " | ".join(heads) + " |", "|---|" + "---:|" * 8]
     for name, row in json.loads((ROOT / path).read_text()).items():
         loads = f"{row['first_load_s']:.1f} s | {row['first_load_resident_mb']:.0f} MB | {row['second_load_ms']:.1f} ms"
         run = f"{row['run_resident_mb']:.0f} MB" if "run_resident_mb" in row else "not measured"
-        rest = f"{row['stream_resident_mb']:.0f} MB | {run} | {row['stream_over_bare']:.2f}"
+        start = f"{row['startup_s']:.1f} s" if "startup_s" in row else "not measured"
+        before = f" (0.1.0: {row['startup_beside_s']:.1f} s)" if "startup_beside_s" in row else ""
+        rest = f"{row['stream_resident_mb']:.0f} MB | {run} | {row['stream_over_bare']:.2f} | {start}{before}"
         rows.append(f"| {STANDINS.get(name, name)} | {row['images']:,} | {loads} | {rest} |")
     note = (
         "Memory beyond what the process had after importing torch (a run: ER with one linear layer, memory 1000, all "
-        "tasks and evaluations, beyond torch and one step); `python benchmarks/data.py NAME --data-dir DIR`."
+        "tasks and evaluations, beyond torch and one step). Start of a run: from the call of `onepass run` to its first "
+        "step, shortest of five, in turns with version 0.1.0. `python benchmarks/data.py NAME --data-dir DIR`."
     )
     return "\n".join([*rows, "", note])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import json
 import os
@@ -30,6 +29,7 @@ from onepass.executors.pool import Pool
 from onepass.learner.batch import Batch
 from onepass.methods.er import ER
 from onepass.methods.er_fsl import ERFSL
+from onepass.methods.identity import source_digest
 
 QUICK = {"memory": 30}
 STEPS = 30
@@ -227,8 +227,8 @@ def test_a_method_of_ones_own_that_has_changed_is_trained_again(
     monkeypatch.syspath_prepend(tmp_path)
     file = tmp_path / "changing_method.py"
 
-    def made(factor: int, progress: Progress = lambda done, total: None) -> Result:
-        file.write_text(OWN_METHOD.format(factor=factor))
+    def made(factor: int, progress: Progress = lambda done, total: None, comment: str = "") -> Result:
+        file.write_text(OWN_METHOD.format(factor=factor) + comment)
         sys.modules.pop("changing_method", None)
         importlib.invalidate_caches()
         config = RunConfig("changing_method:Mine", batch=50, settings={"memory": 30})
@@ -236,8 +236,9 @@ def test_a_method_of_ones_own_that_has_changed_is_trained_again(
 
     first = made(1)
     assert made(1) == first
+    assert made(1, comment="# another one") == first, "a comment is no other method"
     seen = first.protocol["code"]
-    assert seen == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert seen == source_digest(file.read_text())
     assert not capsys.readouterr().err
     with pytest.raises(KeyboardInterrupt):
         made(2222, stop_at(3))
@@ -252,7 +253,7 @@ def test_a_method_of_ones_own_that_has_changed_is_trained_again(
 
     edited = made(22, edit)
     assert edited.fingerprint != first.fingerprint
-    assert edited.protocol["code"] == hashlib.sha256(OWN_METHOD.format(factor=22).encode()).hexdigest()
+    assert edited.protocol["code"] == source_digest(OWN_METHOD.format(factor=22))
     assert "is of another changing_method than is there now; this run starts again" in capsys.readouterr().err
 
 

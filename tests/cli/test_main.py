@@ -305,7 +305,7 @@ def test_compare_writes_the_formats_asked_for_and_differences_to_a_baseline(
         assert "unknown" in capsys.readouterr().err
         assert not elsewhere.exists()
     assert main([*words[:-2], "--jobs", "-1", "--out", str(tmp_path)]) == 2
-    assert "'-1' is not a whole number" in capsys.readouterr().err
+    assert "argument --jobs: expected a whole number from 0 on, got '-1'" in capsys.readouterr().err
 
 
 def test_report_makes_one_page_of_stores_and_refuses_what_is_none(

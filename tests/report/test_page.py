@@ -322,7 +322,7 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Open]:
 
     def open_page(results: list[Result], width: int = 1280, scheme: str = "light") -> Any:
         path = tmp_path / "report.html"
-        path.write_text(page.render(results), encoding="utf-8")
+        path.write_text(page.render(results, printed=table1), encoding="utf-8")
 
         def requested(asked: Any) -> None:
             if asked.url != path.as_uri():
