@@ -96,8 +96,8 @@ def data(path: str) -> str:
         rows.append(f"| {STANDINS.get(name, name)} | {row['images']:,} | {loads} | {rest} |")
     note = (
         "Memory beyond what the process had after importing torch (a run: ER with one linear layer, memory 1000, all "
-        "tasks and evaluations, beyond torch and one step). Start of a run: from the call of `onepass run` to its first "
-        "step, shortest of five, in turns with version 0.1.0. `python benchmarks/data.py NAME --data-dir DIR`."
+        "tasks and evaluations, beyond torch and one step). Start of a run: from the call of `onepass run` to its "
+        "first step, shortest of five, in turns with version 0.1.0. `python benchmarks/data.py NAME --data-dir DIR`."
     )
     return "\n".join([*rows, "", note])
 
