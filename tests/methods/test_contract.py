@@ -169,8 +169,23 @@ class PredictsAnything(ER):
 
 
 class AcceptsAnything(ER):
-    def _admit(self, batch: Batch) -> None:
+    def _check(self, batch: Batch) -> tuple[int, ...]:
         self.mark_seen(set(batch.y.long().tolist()) & set(range(self.problem.n_classes)))
+        return ()
+
+
+class RemembersTooEarly(ER):
+    def learn(self, batch: Batch, replay: Batch) -> Tensor:
+        self.memory.write(self.memory.reservoir(len(batch)), batch)
+        return super().learn(batch, replay)
+
+    def remember(self, batch: Batch) -> None:
+        pass
+
+
+class ScoresByTheMemoryOfTheMoment(ER):
+    def scorer(self) -> Callable[[Tensor], Tensor]:
+        return lambda x: -(torch.arange(6) - self.memory.field("x").sum() % 6).abs().expand(len(x), 6)
 
 
 class NeverSteps(ER):
@@ -196,6 +211,8 @@ BROKEN: dict[str, tuple[type[Learner], str]] = {
     "an average changes nothing in training": (LearnsFromItsAverage, "changed what was learned"),
     "predicts seen classes only": (PredictsAnything, "a class that has not been seen"),
     "bad input is refused and changes nothing": (AcceptsAnything, "out of bounds"),
+    "a refused step changes nothing": (RemembersTooEarly, "was refused, and changed the learner"),
+    "a snapshot stays as it is": (ScoresByTheMemoryOfTheMoment, "a snapshot changed with its learner"),
     "learns": (NeverSteps, "right on two classes"),
 }
 

@@ -53,6 +53,11 @@ class Average(nn.Module):
         finally:
             self._exchange()
 
+    def put_in_place(self) -> None:
+        """For good: in a copy that only predicts."""
+        if not self._placed:
+            self._exchange()
+
     def _exchange(self) -> None:
         pairs = self._pairs()
         for ours, last in reversed(pairs) if self._placed else pairs:  # a module may be part of another

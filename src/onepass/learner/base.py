@@ -1,10 +1,11 @@
-"""The contract: four verbs that a driver calls, and the seams that a method overrides."""
+"""The contract: four verbs that a driver calls, and the hook methods that a method overrides."""
 
 from __future__ import annotations
 
 import copy
 import math
 import operator
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from onepass.learner.batch import Batch, Task, check_images
 from onepass.learner.functional import pad_state
 from onepass.learner.memory import Memory
 from onepass.learner.net import Net
+from onepass.learner.predictor import Predictor
 from onepass.seeds import generator
 
 # Images scored at once, fewer of those larger than 32x32. On a CPU 64 stay in its caches: twice as fast as 500.
@@ -86,6 +88,7 @@ class Learner(nn.Module):
         self.task: Task | None = None
         self.arrived: int | None = None  # the step at which the task began by itself
         self.steps = 0
+        self._turn, self._doing = threading.RLock(), ""
         self.seen: set[int] = set()
         self.classes_before_task: set[int] = set()  # as `old`
         for name in ("seen_classes", "seen_index", "old", "new"):
@@ -106,25 +109,23 @@ class Learner(nn.Module):
     def observe(self, batch: Batch) -> Tensor:
         """One step on samples that will not come again. Returns the loss.
 
-        Classes that no `begin_task` announced begin a task by themselves: so a stream may have no boundaries.
+        Classes that no `begin_task` announced begin a task by themselves: so a stream may have no boundaries. A step
+        that is refused, for its input or because it would leave weights that are not finite, changes nothing at all.
         """
-        self._admit(batch)
-        batch = batch.to(self.device)
-        if not self.training:
-            self.train()
-        statistics = [value.clone() for value in self.net.buffers()]  # forward passes move batch-norm's
-        replay = self.retrieve(batch)
-        try:
-            loss = self.learn(batch, replay)
-        except Diverged:
-            for value, before in zip(self.net.buffers(), statistics, strict=True):
-                value.copy_(before)
-            raise
-        self.remember(batch)
-        self.steps += 1
-        if self.average is not None:
-            self.average.follow(self.steps)
-        return loss
+        with self.exclusive("observe"):
+            new = self._check(batch)
+            batch = batch.to(self.device)
+            if not self.training:
+                self.train()
+            with self._all_or_nothing(everything=bool(new)):
+                if new:
+                    self._begin_unannounced_task(new)
+                loss = self.learn(batch, self.retrieve(batch))
+            self.remember(batch)
+            self.steps += 1
+            if self.average is not None:
+                self.average.follow(self.steps)
+            return loss
 
     def end_task(self) -> None:
         """The task's last batch has been observed."""
@@ -135,31 +136,38 @@ class Learner(nn.Module):
             return predict(images)
 
     @contextmanager
-    def predicting(self, last: bool = False) -> Iterator[Callable[[Tensor], Tensor]]:
+    def predicting(self, last: bool = False) -> Iterator[Predictor]:
         """`predict` for many calls in a row: what `scorer` prepares is prepared once.
 
         By the average if there is one, unless the last weights are asked for.
         """
+        with self.exclusive("predict"):
+            training = self.training
+            self.eval()
+            average = nullcontext() if self.average is None else self.average.in_place(not last)
+            try:
+                with average:
+                    yield self._predictor()
+            finally:
+                self.train(training)
+
+    def snapshot(self) -> Predictor:
+        """What predicts now, as an object of its own: threads may ask it while this learner goes on learning."""
+        with self.exclusive("snapshot"):
+            shared = {id(column): column for column in map(self.memory.field, self.memory.fields)}  # read here and now
+            unused: dict[int, Any] = {id(optimizer): None for _, optimizer in self.optimizers()}
+            copied: Learner = copy.deepcopy(self, {**shared, **unused})
+            copied.eval()
+            if copied.average is not None:
+                copied.average.put_in_place()
+            return copied._predictor()
+
+    def _predictor(self) -> Predictor:
         if not self.seen:
             raise UsageError("nothing to predict yet: no class has been seen; call begin_task and observe first")
-        training = self.training
-        self.eval()
-        average = nullcontext() if self.average is None else self.average.in_place(not last)
-        try:
-            with average, torch.inference_mode():
-                score = self.scorer()
+        return Predictor(self)
 
-                def predict(images: Tensor) -> Tensor:
-                    check_images(images, self.problem.shape)
-                    chunks = [score(decode(chunk.to(self.device))) for chunk in images.split(self.chunk)]
-                    scores = torch.cat(chunks).index_select(1, self.seen_classes)
-                    return self.seen_classes[scores.argmax(dim=1)]
-
-                yield predict
-        finally:
-            self.train(training)
-
-    # The seams: most methods override one or two.
+    # Hook methods: most methods override one or two.
 
     def setup(self) -> None:
         """Declare further state: heads, copies, masks, memory fields. Nothing is declared later."""
@@ -320,18 +328,61 @@ class Learner(nn.Module):
             for classes in (self.classes_before_task, self.seen - self.classes_before_task)
         )
 
-    def _admit(self, batch: Batch) -> None:
+    @contextmanager
+    def exclusive(self, what: str) -> Iterator[None]:
+        """One call at a time: what is asked meanwhile, by another thread or inside `predicting`, is refused at once."""
+        if not self._turn.acquire(blocking=False) or (self._doing and what != "predict"):
+            raise UsageError(
+                f"{what} while {self._doing or 'another call'} is under way: call one after the other; "
+                "threads that predict while another learns use learner.snapshot()"
+            )
+        before, self._doing = self._doing, what
+        try:
+            yield
+        finally:
+            self._doing = before
+            self._turn.release()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_turn"}  # locks cannot be copied
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]  # torch's
+        self._turn, self._doing = threading.RLock(), ""
+
+    @contextmanager
+    def _all_or_nothing(self, everything: bool) -> Iterator[None]:
+        """If the step inside is refused, all becomes what it was: by default what a step moves before its weights."""
+        statistics = [value.clone() for value in self.net.buffers()]  # forward passes move batch-norm's
+        rng, state = self.rng.get_state(), self._without_memory() if everything else None
+        try:
+            yield
+        except Diverged:
+            if state is not None:
+                self.load_state_dict(state, strict=False)
+            for value, before in zip(self.net.buffers(), statistics, strict=True):
+                value.copy_(before)
+            self.rng.set_state(rng)
+            raise
+
+    def _without_memory(self) -> dict[str, Any]:
+        """A copy of the state without what is in the memory."""
+        state = {name: value for name, value in self.state_dict().items() if not name.startswith("memory.")}
+        return copy.deepcopy(state)
+
+    def _check(self, batch: Batch) -> tuple[int, ...]:
+        """Refuse what is no batch; the classes in it that were never seen."""
+        if not isinstance(batch, Batch):
+            raise UsageError(f"expected a Batch, got {type(batch).__name__}; use Batch(images, labels)")
         check_images(batch.x, self.problem.shape)
         if not isinstance(batch.y, Tensor):
-            raise UsageError(
-                f"expected labels as a torch.int64 tensor, got {type(batch.y).__name__}; use torch.tensor(labels)"
-            )
+            given = type(batch.y).__name__
+            raise UsageError(f"expected labels as a torch.int64 tensor, got {given}; use torch.tensor(labels)")
         if batch.y.dtype != torch.int64 or batch.y.shape != batch.x.shape[:1] or not len(batch):
             given = f"{tuple(batch.y.shape)} of {batch.y.dtype} for {len(batch.x)} images"
             raise UsageError(f"expected one torch.int64 label for each image, and at least one image; got {given}")
         labels = set(batch.y.tolist())
-        if not labels <= self.seen:
-            self._begin_unannounced_task(tuple(sorted(self._valid(labels - self.seen))))
+        return () if labels <= self.seen else tuple(sorted(self._valid(labels - self.seen)))
 
     def _begin_unannounced_task(self, classes: tuple[int, ...]) -> None:
         """Classes that nobody announced: a task begins by itself, or the one that just began is joined."""

@@ -5,32 +5,54 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from onepass.errors import BadCheckpoint
 from onepass.files import atomic
 
 FORMAT = "onepass-1"
+DTYPES = {  # as the safetensors format names them
+    torch.bool: "BOOL",
+    torch.uint8: "U8",
+    torch.int8: "I8",
+    torch.int16: "I16",
+    torch.int32: "I32",
+    torch.int64: "I64",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.float32: "F32",
+    torch.float64: "F64",
+}
 
 
 def save_tree(path: Path, tree: Any) -> None:
-    """A tree of dicts, lists, numbers, strings and tensors."""
+    """A tree of dicts, lists, numbers, strings and tensors. A new file is its owner's alone: it may hold images."""
     tensors: dict[str, Tensor] = {}
     text = json.dumps(flatten(tree, tensors), allow_nan=False)
-    header = {"format": FORMAT, "tree": text, "sha256": _digest(text, tensors)}
+    metadata = {"format": FORMAT, "tree": text, "sha256": _digest(text, tensors)}
+    atomic(path, lambda file: _write(file, tensors, metadata), private=True)
 
-    def write(temporary: Path) -> None:
-        try:
-            save_file(tensors, temporary, metadata=header)
-        except SafetensorError as error:  # its own word for a full disk
-            raise OSError(error) from error
 
-    atomic(path, write)
+def _write(file: IO[bytes], tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+    """The safetensors format. The library's own writer makes a temporary copy, and leaves it behind when killed."""
+    header: dict[str, Any] = {"__metadata__": metadata}
+    end = 0
+    for name, value in tensors.items():
+        begin, end = end, end + value.numel() * value.element_size()
+        header[name] = {"dtype": DTYPES[value.dtype], "shape": list(value.shape), "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    file.write(len(text).to_bytes(8, "little") + text)
+    for value in tensors.values():
+        file.write(_bytes(value))
+
+
+def _bytes(value: Tensor) -> memoryview:
+    return value.cpu().contiguous().flatten().view(torch.uint8).numpy().data
 
 
 def load_tree(path: Path) -> Any:
@@ -79,7 +101,7 @@ def _digest(text: str, tensors: dict[str, Tensor]) -> str:
     for name in sorted(tensors, key=lambda name: (len(name), name)):  # 0, 1, ..., 10: as they were numbered
         value = tensors[name]
         digest.update(f"{value.dtype}{tuple(value.shape)}".encode())
-        digest.update(value.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        digest.update(_bytes(value))
     return digest.hexdigest()
 
 

@@ -9,6 +9,7 @@ Each promise is a function of a `make` that builds fresh learners on a toy probl
 from __future__ import annotations
 
 import dataclasses
+import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 import torch
 
 from onepass.config import LearnerConfig
-from onepass.errors import UsageError
+from onepass.errors import Diverged, UsageError
 from onepass.learner.base import SETTLING_STEPS, Learner, Problem
 from onepass.learner.batch import Batch, Task
 from onepass.learner.checkpoint import fingerprint, load_tree, save_tree
@@ -254,6 +255,36 @@ def _refuses_bad_input(make: Make) -> None:
             raise AssertionError(f"{what} was accepted")
 
 
+def _refused_step(make: Make) -> None:
+    learner = make()
+    _learn(learner, toy_tasks()[:2])
+    for _, optimizer in learner.optimizers():
+        for group in optimizer.param_groups:
+            group["lr"] = math.inf  # no step of any length is finite
+    before = fingerprint(learner.state_dict())
+    for what, task in (("known", toy_tasks()[1]), ("new", toy_tasks()[2])):
+        try:
+            learner.observe(next(toy_batches(task)))
+        except Diverged:
+            same = fingerprint(learner.state_dict()) == before
+            assert same, f"a step on {what} classes was refused, and changed the learner"
+        else:
+            raise AssertionError("a step of infinite length was made: call step() or update(), which refuse it")
+
+
+def _snapshot(make: Make) -> None:
+    learner = make()
+    _learn(learner, toy_tasks()[:2])
+    images = torch.cat([batch.x for task in toy_tasks() for batch in toy_batches(task, n=SHORT)])
+    before, state = learner.predict(images), fingerprint(learner.state_dict())
+    snapshot = learner.snapshot()
+    assert fingerprint(learner.state_dict()) == state, "taking a snapshot changed the learner's state"
+    _learn(learner, toy_tasks()[2:], BATCHES)
+    assert torch.equal(snapshot.predict(images), before), (
+        "a snapshot changed with its learner: scorer() must prepare what it needs of the memory"
+    )
+
+
 def _class_lost(make: Make) -> None:
     learner = make()
     tasks = toy_tasks()
@@ -354,5 +385,7 @@ PROMISES: dict[str, Callable[[Make], None]] = {
     "an average changes nothing in training": _average_is_beside,
     "predicts seen classes only": _predicts_seen_classes,
     "bad input is refused and changes nothing": _refuses_bad_input,
+    "a refused step changes nothing": _refused_step,
+    "a snapshot stays as it is": _snapshot,
     "learns": _learns,
 }

@@ -41,8 +41,9 @@ def save(learner: Learner, path: Path | str) -> None:
     if learner.recipe is None:
         raise ValueError("only a learner made by onepass.build can be saved whole: the file must say how to rebuild it")
     problem = dataclasses.asdict(learner.problem)
-    tree = {**learner.recipe, "problem": problem, "config": learner.config.to_json(), "learner": learner.state_dict()}
-    save_tree(Path(path), tree)
+    with learner.exclusive("save"):
+        recipe = {**learner.recipe, "problem": problem, "config": learner.config.to_json()}
+        save_tree(Path(path), {**recipe, "learner": learner.state_dict()})
 
 
 def load(path: Path | str) -> Learner:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from onepass.bench.metrics import Summary, average_accuracies, mean, prequential_curve, summarise
 from onepass.errors import UsageError
-from onepass.files import atomic
+from onepass.files import write_bytes
 from onepass.methods.registry import is_reference
 from onepass.report.grouping import by_method, check_one_protocol
 from onepass.report.summary import caption, title
@@ -178,7 +178,4 @@ def save(figure: Figure, path: Path) -> None:
     with matplotlib.rc_context({"svg.hashsalt": "onepass", "pdf.fonttype": 42}):  # 42: fonts that journals accept
         figure.savefig(image, format=kind, metadata=KINDS[kind])
 
-    def write(temporary: Path) -> None:
-        temporary.write_bytes(image.getvalue())
-
-    atomic(path, write)
+    write_bytes(path, image.getvalue())
