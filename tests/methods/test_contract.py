@@ -185,7 +185,8 @@ class RemembersTooEarly(ER):
 
 class ScoresByTheMemoryOfTheMoment(ER):
     def scorer(self) -> Callable[[Tensor], Tensor]:
-        return lambda x: -(torch.arange(6) - self.memory.field("x").sum() % 6).abs().expand(len(x), 6)
+        primes = torch.tensor([3, 5, 7, 11, 13, 17])
+        return lambda x: (self.memory.field("x").sum() * primes % 101).expand(len(x), 6)
 
 
 class NeverSteps(ER):
