@@ -13,13 +13,14 @@ from onepass.report.significance import Difference, significant
 from onepass.report.tables import format_share
 
 ROOT = Path(__file__).resolve().parent.parent
+LEARNERS = ("candidates:Candidate", "once:Once", "rivals:MoreER", "rivals:MorePCR")  # of studies/er_fsl_plus
 BOLD = (
     "In brackets the number of seeds. Bold: real by a paired t test over seeds, Holm-adjusted in its column (p < 0.05)."
 )
 
 
 def stored(folder: str) -> list[Result]:
-    return load_all(ROOT / folder)
+    return load_all(ROOT / folder, allow=LEARNERS)
 
 
 def rows_of_the_paper(folder: str) -> list[Result]:

@@ -9,7 +9,7 @@ import math
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from onepass.errors import UsageError
 
@@ -76,6 +76,8 @@ def unknown(kind: str, given: str, known: Iterable[str], see: str) -> UsageError
 class LearnerConfig:
     """The settings that every method has; a method of your own adds its own in a subclass."""
 
+    foreign: ClassVar[bool] = False  # whether they are those of a method that was not imported
+
     lr: float = option(0.1, "learning rate of plain SGD (no momentum, no weight decay)", low=0.0)
     scope: Literal["seen", "all"] = option("seen", "classes in the training softmax: those seen so far or all")
     average: float | None = option(
@@ -109,6 +111,30 @@ class ReplayConfig(LearnerConfig):
     replay: int = option(10, "memory samples replayed in each step", low=1)
 
 
+MOST_SETTINGS = 200
+PLAIN = (str, int, float, bool, type(None))
+
+
+def foreign_config(values: Mapping[str, Any]) -> LearnerConfig:
+    """The settings of a method whose code is not to be imported, as plain data: they can be read, not built with."""
+    base = ReplayConfig if options(ReplayConfig).keys() <= values.keys() else LearnerConfig
+    names = tuple(sorted(values.keys() - options(base).keys()))
+    wrong = [name for name in names if hasattr(base, name) or name.startswith("_") or not name.isidentifier()]
+    wrong += [name for name, value in values.items() if not isinstance(value, PLAIN)]
+    if wrong or len(values) > MOST_SETTINGS:
+        raise ValueError("its settings are not plain names with numbers, words or truths")
+    return _foreign_class(base, names)(**values)
+
+
+@functools.cache
+def _foreign_class(base: Any, names: tuple[str, ...]) -> type[LearnerConfig]:
+    entries = [(name, Any, option(None, "a setting of a method that is not imported here")) for name in names]
+    made: type[LearnerConfig] = dataclasses.make_dataclass(
+        "ForeignConfig", entries, bases=(base,), frozen=True, namespace={"foreign": True}
+    )
+    return made
+
+
 @dataclass(frozen=True)
 class CombineConfig(ReplayConfig):
     """What methods have that learn new and replayed samples by two losses of one kind."""
@@ -139,7 +165,7 @@ def plain(kind: Any) -> type:
 
 def _check(entry: dataclasses.Field[Any], kind: Any, value: Any) -> None:
     name = entry.name
-    if value is None and type(None) in typing.get_args(kind):
+    if kind is Any or (value is None and type(None) in typing.get_args(kind)):
         return
     limits = value != entry.default  # which means what the help text says it means
     if choices(kind):

@@ -246,7 +246,7 @@ def test_a_damaged_result_that_is_asked_for_is_named_and_not_used(
     assert line.endswith("it does not count")
 
 
-@pytest.mark.parametrize("config", [{"colour": "red"}, {"method": "not_here:Learner"}, {"method": "er-fsl-9"}])
+@pytest.mark.parametrize("config", [{"colour": "red"}, {"method": "er-fsl-9"}])
 def test_a_result_of_what_is_not_known_here_is_left_out_and_not_called_damaged(
     config: dict[str, str], copies: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -139,7 +139,7 @@ def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
     learner = trained()
     learner.recipe = {**(learner.recipe or {}), "net": "slim-resnet18"}
     onepass.save(learner, tmp_path / "l")
-    with pytest.raises(BadCheckpoint, match="does not fit ERFSL"):
+    with pytest.raises(BadCheckpoint, match="does not fit er-fsl: its spaces is not"):
         onepass.load(tmp_path / "l")
 
 

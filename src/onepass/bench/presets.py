@@ -52,19 +52,19 @@ def read_presets(paths: Iterable[Path], methods: Collection[str], stream: str) -
     """By method the settings in such files, checked; methods and stream by their canonical names."""
     found: dict[str, dict[str, Any]] = {}
     for path in paths:
-        method, settings = _read(path, stream)
-        if method not in methods:
-            raise UsageError(f"{path} is a preset of {method}, not of {' or '.join(methods)}")
+        method, settings = _read(path, methods, stream)
         if method in found:
             raise UsageError(f"{path} is a second preset of {method}; give one")
         found[method] = settings
     return found
 
 
-def _read(path: Path, stream: str) -> tuple[str, dict[str, Any]]:
+def _read(path: Path, methods: Collection[str], stream: str) -> tuple[str, dict[str, Any]]:
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
         method, chosen_on, settings = canonical(str(facts["method"])), facts["stream"], dict(facts["settings"])
+        if method not in methods:  # and so it is not imported either
+            raise UsageError(f"it is a preset of {method}, not of {' or '.join(methods)}")
         method_class(method).Config.from_json(settings)
     except FileNotFoundError:
         raise UsageError(f"no preset at {path}; onepass tune METHOD --save NAME writes one") from None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from onepass.bench import metrics
 from onepass.bench.run_config import RunConfig
+from onepass.bench.schema import check_fields, conforms
 from onepass.bench.upgrade import upgraded
 
 FORMAT = 2
@@ -89,7 +90,36 @@ class Result(Record):
         }
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Result:
+    def from_json(cls, values: Mapping[str, Any], allow: Collection[str] = ()) -> Result:
+        """What `to_json` gave, checked. A method of one's own is imported only if it is allowed."""
         values = upgraded(values)
-        known = {entry.name: values[entry.name] for entry in fields(cls) if entry.name in values}
-        return cls(**{**known, "config": RunConfig(**values["config"])})
+        names = [entry.name for entry in fields(cls) if entry.name != "config"]
+        check_fields(cls, values, names)
+        known = {name: values[name] for name in names if name in values}
+        _check_measures(known)
+        return cls(**known, config=RunConfig.from_stored(values["config"], allow))
+
+
+def _check_measures(values: Mapping[str, Any]) -> None:
+    """Refuse what no run measures; ValueError says what."""
+    for name in ("accuracy_matrix", "accuracy_matrix_last"):
+        matrix = values.get(name, [])
+        if [len(row) for row in matrix] != list(range(1, len(matrix) + 1)):
+            raise ValueError("its accuracy matrix is not whole")
+        _check_shares(value for row in matrix for value in row)
+    if not values.get("accuracy_matrix"):
+        raise ValueError("it has no accuracies")
+    for line in values.get("anytime", []):
+        rows = [line.get("accuracy"), *([line["accuracy_last"]] if "accuracy_last" in line else [])]
+        if not conforms(line.get("step"), int) or not all(row and conforms(row, list[float]) for row in rows):
+            raise ValueError("an evaluation on its way has no step or no accuracies")
+        _check_shares(value for row in rows for value in row)
+    if not all(len(pair) == 2 and 0 <= pair[0] <= pair[1] and pair[1] for pair in values.get("prequential", [])):
+        raise ValueError("its prequential counts are not of right and seen")
+    if not conforms(values["data"].get("sha256", ""), str):
+        raise ValueError("the hash of its data is no text")
+
+
+def _check_shares(values: Iterable[float]) -> None:
+    if not all(0 <= value <= 1 for value in values):
+        raise ValueError("an accuracy is not between 0 and 1")

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onepass.bench.presets import configured
-from onepass.config import LearnerConfig, check_options, option, options, stored_options, unknown
+from onepass.config import LearnerConfig, check_options, foreign_config, option, options, stored_options, unknown
 from onepass.data.catalog import PATHS, STREAMS, canonical, find_stream
 from onepass.errors import UsageError
 from onepass.methods.registry import METHODS, method_class
@@ -66,7 +66,9 @@ class RunConfig:
         object.__setattr__(self, "stream", canonical(self.stream))
         if isinstance(self.settings, Mapping):
             object.__setattr__(self, "settings", configured(self.method, self.stream, self.settings))
-        if type(self.settings) is not method_class(self.method).Config:
+        if not isinstance(self.settings, LearnerConfig):
+            raise UsageError(f"settings: expected a mapping or a Config, got {type(self.settings).__name__}")
+        if not self.learner_config.foreign and type(self.settings) is not method_class(self.method).Config:
             raise UsageError(f"settings of {type(self.settings).__name__}: {self.method} needs its own Config")
         stream = find_stream(self.stream)
         scenario = METHODS[self.method].scenario if self.method in METHODS else "class-incremental"
@@ -75,6 +77,14 @@ class RunConfig:
         if self.net not in NETS:
             raise unknown("net", self.net, NETS, "allowed")
         check_scenario(self.scenario)
+
+    @classmethod
+    def from_stored(cls, values: Mapping[str, Any], allow: Collection[str] = ()) -> RunConfig:
+        """As it was stored; of a method of one's own that is not allowed as plain data, for nothing is imported."""
+        method, settings = values["method"], values["settings"]
+        if ":" in method and method not in allow and not method.startswith("onepass."):
+            settings = foreign_config(settings)
+        return cls(**{**values, "settings": settings})
 
     @property
     def stream_label(self) -> str:

@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,12 @@ from onepass.bench import store
 from onepass.bench.evaluate import accuracy_by_task, quick_accuracy
 from onepass.bench.result import WINDOW, Record, Result
 from onepass.bench.run_config import RunConfig
+from onepass.bench.schema import check_fields, conforms
 from onepass.bench.stream import TaskData, batches, make_tasks, n_batches, problem_of
 from onepass.bench.tensorboard import Log, check_log
 from onepass.data import Dataset
 from onepass.data.catalog import Datasets, is_path
-from onepass.errors import BadCheckpoint, Diverged, UsageError
+from onepass.errors import BadCheckpoint, Diverged, RunError, UsageError
 from onepass.host import host_facts
 from onepass.learner.base import Learner
 from onepass.learner.batch import Batch
@@ -116,14 +118,22 @@ class Run:
         tree = load_tree(path)
         if not isinstance(tree, dict) or tree.get("version") != VERSION:
             raise BadCheckpoint(f"{path} was written by another version of onepass")
-        if tree["config"] != self.config.to_json():
+        try:
+            check_fields(Record, tree["record"], [entry.name for entry in fields(Record)])
+            if not conforms([tree["batch"], tree["threads"]], list[int]) or tree["threads"] < 1:
+                raise ValueError("its numbers of batches and threads are none")
+            state = tree["learner"], tree["config"], tree["data"], tree["code"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadCheckpoint(f"{path} is damaged: {error!r}") from error
+        learner, config, data, code = state
+        if config != self.config.to_json():
             raise BadCheckpoint(f"{path} belongs to another run")
-        if tree["data"] != self.data.digest:
+        if data != self.data.digest:
             raise BadCheckpoint(f"{path} is of other data than are there now")
-        if tree["code"] != self.code:
+        if code != self.code:
             raise BadCheckpoint(f"{path} is of another {self.config.method.partition(':')[0]} than is there now")
         torch.set_num_threads(tree["threads"])  # sums over another number of threads would end in other bits
-        load_state(self.learner, tree["learner"], path)
+        load_state(self.learner, learner, path)
         self.record, self.batch = Record(**tree["record"]), tree["batch"]
 
     def advance(
@@ -265,6 +275,8 @@ def own_data_digest(config: RunConfig, datasets: Datasets) -> str:
 
 def _continued(checkpoint: Path, config: RunConfig, device: str, datasets: Datasets) -> Run:
     """The run where it stopped, or at its beginning."""
+    if checkpoint.is_dir():
+        raise RunError(f"{checkpoint} is a folder, expected a checkpoint or nothing: remove it")
     state = Run(config, device, datasets)
     if checkpoint.exists():
         try:

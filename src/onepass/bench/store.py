@@ -12,7 +12,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +25,7 @@ from onepass.errors import RunError, UsageError
 from onepass.files import write_text
 from onepass.methods.registry import METHODS
 
-DAMAGE = (OSError, ValueError, KeyError, TypeError, UsageError, RecursionError)
+DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, UsageError, RecursionError)
 UNSIGNED = "0" * 64
 
 
@@ -100,8 +101,9 @@ def load_result(
     file = path / "result.json"
     try:
         result, _ = _read(file)
-        if result.config != config:
+        if result.config.to_json() != config.to_json():
             raise ValueError("it belongs to another config")
+        result = replace(result, config=config)
         problem = "is of other data than are there now" if digest not in ("", result.data.get("sha256")) else ""
         if code not in (None, result.protocol.get("code", "")):
             problem = f"was made by another {config.method.partition(':')[0]} than is there now"
@@ -114,12 +116,16 @@ def load_result(
     return None if problem else result
 
 
-def load_all(out: Path) -> list[Result]:
-    """Every result below a folder, in the order of methods and seeds; a damaged one is named on stderr and left out."""
+def load_all(out: Path, allow: Collection[str] = ()) -> list[Result]:
+    """Every result below a folder, in the order of methods and seeds; a damaged one is named on stderr and left out.
+
+    Nothing that a file names is imported, but for the methods that are allowed, as MODULE:CLASS.
+    """
     results = []
     for file in sorted(out.rglob("result.json")):
         try:
-            result, renamed = _read(file)
+            result, renamed = _read(file, allow)
+            renamed = renamed or result.config.learner_config.foreign  # what its key leaves out is not known here
             if not renamed and folder(Path(), result.config) != Path(*file.resolve().parts[-3:-1]):
                 raise ValueError("it belongs to another config")
             results.append(result)
@@ -134,18 +140,15 @@ def _said(error: Exception) -> str:
     return f"cannot be used here ({error})" if isinstance(error, UsageError) else f"is damaged ({error})"
 
 
-def _read(file: Path) -> tuple[Result, bool]:
+def _read(file: Path, allow: Collection[str] = ()) -> tuple[Result, bool]:
     """A result, and whether its settings had other names when it was stored, and so it has another key."""
     text = file.read_text(encoding="utf-8")
     values: dict[str, Any] = json.loads(text)
-    if "sha256" in values and _hash(text.replace(values["sha256"], UNSIGNED, 1)) != values["sha256"]:  # not in old ones
+    if "format" in values and "sha256" not in values:
+        raise ValueError("it has no hash of itself")
+    if "sha256" in values and _hash(text.replace(values["sha256"], UNSIGNED, 1)) != values["sha256"]:
         raise ValueError("its text does not give its hash")
-    result = Result.from_json(values)
-    for matrix in filter(None, (result.accuracy_matrix, result.accuracy_matrix_last)):
-        if [len(row) for row in matrix] != list(range(1, len(matrix) + 1)):
-            raise ValueError("its accuracy matrix is not whole")
-        if not all(0 <= value <= 1 for row in matrix for value in row):
-            raise ValueError("an accuracy is not between 0 and 1")
-    if not result.accuracy_matrix or abs(mean(values["accuracy_matrix"][-1]) - values["final_accuracy"]) > 1e-9:
+    result = Result.from_json(values, allow)
+    if abs(mean(values["accuracy_matrix"][-1]) - values["final_accuracy"]) > 1e-9:
         raise ValueError("its accuracy matrix does not give its final accuracy")
     return result, upgraded(values)["config"] != values["config"]

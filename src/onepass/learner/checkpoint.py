@@ -72,7 +72,7 @@ def load_tree(path: Path) -> Any:
         raise BadCheckpoint(f"{path} is damaged: its contents are not what was written; take an older copy")
     try:
         return _unflatten(json.loads(header["tree"]), tensors)
-    except (KeyError, ValueError, RecursionError) as error:
+    except (KeyError, ValueError, TypeError, RecursionError) as error:
         raise BadCheckpoint(f"{path} is damaged: {error!r}") from error
 
 
@@ -124,5 +124,5 @@ def load_state(learner: torch.nn.Module, state: Any, path: Path) -> None:
     """Load a learner's state strictly; a state of another network or method is refused, and named."""
     try:
         learner.load_state_dict(state)
-    except (RuntimeError, KeyError, ValueError, TypeError) as error:
+    except (RuntimeError, KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
         raise BadCheckpoint(f"{path} does not fit {type(learner).__name__}: {error}") from error

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from onepass.errors import UsageError
 from onepass.learner.augment import decode, encode
 from onepass.learner.batch import Batch
 from onepass.seeds import generator
@@ -29,7 +30,14 @@ class Memory(nn.Module):
     def add_field(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> None:
         """One more value per slot. Unwritten slots are never read, so they cost no resident memory."""
         self.fields.append(name)
-        self.register_buffer(f"field_{name}", torch.empty((self.capacity, *shape), dtype=dtype), persistent=False)
+        try:
+            column = torch.empty((self.capacity, *shape), dtype=dtype)
+        except RuntimeError as error:  # torch's word for no memory, and for numbers that are too large for it
+            what = "x".join(map(str, shape))
+            raise UsageError(
+                f"no room for a memory of {self.capacity:,} samples of {what}: choose a smaller one"
+            ) from error
+        self.register_buffer(f"field_{name}", column, persistent=False)
 
     def widen_field(self, name: str, width: int) -> None:
         """More numbers at the end of each row of a float field: NaN, since nobody wrote them."""

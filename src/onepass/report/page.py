@@ -236,7 +236,9 @@ def _panels(entries: list[dict[str, Any]], groups: list[Group], baseline: str) -
 
 
 def _changes(config: RunConfig) -> int:
-    """In how many settings it differs from what it is when nothing is said."""
+    """In how many settings it differs from what it is when nothing is said; of a method not imported, all count."""
+    if config.learner_config.foreign:
+        return len(config.learner_config.to_json())
     plain = RunConfig(config.method, config.stream, net=config.net).learner_config.to_json()
     return sum(value != plain[name] for name, value in config.learner_config.to_json().items())
 
