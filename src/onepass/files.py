@@ -54,7 +54,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    write_bytes(path, text.encode())
+    write_bytes(path, text.encode(errors="backslashreplace"))  # names of files need not be UTF-8
 
 
 def sync_folder(folder: Path) -> None:

@@ -106,6 +106,13 @@ def test_a_narrow_terminal_breaks_lines_but_hides_nothing() -> None:
     assert {"FINE-TUNE", "12.3", "±", "4.5", "17", "runs"} <= set(words)
 
 
+def test_names_are_no_markup_and_no_commands_to_a_terminal() -> None:
+    hostile = Table("t", ["a", "b"], [[Cell("<img src=x>"), Cell("\x1b[31mred\nline")]])
+    text = markdown(hostile)
+    assert "| &lt;img src=x> | \\x1b[31mred line |" in text
+    assert "\x1b" not in latex(hostile)
+
+
 def test_figures_are_in_per_cent_with_a_sign_where_asked() -> None:
     assert format_share(0.4567, 0.0123) == "45.7 ± 1.2"
     assert format_share(0.5, None) == "50.0 ± n/a"

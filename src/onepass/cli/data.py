@@ -11,6 +11,7 @@ from onepass.cli.console import console
 from onepass.cli.flags import Parser, add_bad_images
 from onepass.data.catalog import STREAMS
 from onepass.errors import RunError
+from onepass.text import printable
 
 
 def data(command: str, words: Sequence[str]) -> None:
@@ -44,6 +45,7 @@ def data(command: str, words: Sequence[str]) -> None:
 def _show_data(facts: dict[str, Any]) -> None:
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
     counts = facts["classes"]
     table = Table(box=box.SIMPLE_HEAD, show_footer=True)
@@ -52,13 +54,12 @@ def _show_data(facts: dict[str, Any]) -> None:
     for split, total in totals.items():
         table.add_column(f"{split} images", f"{total:,}", justify="right")
     for name, row in counts.items():
-        table.add_row(name, f"{row['train']:,}", f"{row['test']:,}")
-    output = console()
-    output.print(table)
+        table.add_row(Text(printable(name)), f"{row['train']:,}", f"{row['test']:,}")
+    console().print(table)
     channels, height, width = facts["image_size"]
-    output.print(f"{facts['stream']}: {facts['form']}; images of {channels} x {height} x {width}")
+    print(printable(f"{facts['stream']}: {facts['form']}; images of {channels} x {height} x {width}"))
     for note in facts.get("notes", []):
-        output.print(f"note: {note}")
+        print(printable(f"note: {note}"))
     skipped = any("do not decode" in note for note in facts.get("notes", []))
     right = "all else is whole" if skipped else "nothing is wrong"
-    output.print("wrong: " + "; ".join(facts["problems"]) if facts["problems"] else right)
+    print(printable("wrong: " + "; ".join(facts["problems"])) if facts["problems"] else right)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
 from onepass import __version__
-from onepass.cli import check, cost, data, methods, report, reproduce, run, tune
+from onepass.cli import check, cost, data, methods, report, reproduce, run, signals, tune
+from onepass.cli.console import prepare_output
 from onepass.cli.flags import Parser
+from onepass.cli.signals import handled, interrupt
 from onepass.errors import BadCheckpoint, BadData, RunError, UsageError
+from onepass.text import printable
 
 EXAMPLES = """\
   onepass compare finetune er er-fsl --stream digits --memory 100 --runs 5
@@ -51,24 +55,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "report: a page of stored runs; tune: choose settings on held-back images; "
         "check: a learner of your own against the contract",
     )
+    prepare_output()
     try:
-        command = parser.parse(words[:1]).command
-        known[command](command, words[1:])
-        sys.stdout.flush()
+        with handled(interrupt):
+            command = parser.parse(words[:1]).command
+            known[command](command, words[1:])
+            sys.stdout.flush()
     except UsageError as error:
-        print(f"onepass: {error}", file=sys.stderr)
-        return 2
+        return _say(error, 2)
     except (RunError, BadCheckpoint, BadData) as error:
-        print(f"onepass: {error}", file=sys.stderr)
-        return 1
-    except BrokenPipeError:  # whoever read our output has gone
-        with suppress(OSError, ValueError):  # Python would complain again when it flushes at its exit
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return _say(error, 1)
     except KeyboardInterrupt:
-        print("\nonepass: stopped; the same command continues where it was", file=sys.stderr)
-        return 130
+        name = "" if signals.received == signal.SIGINT else f" by {signals.received.name}"
+        return _say(f"stopped{name}; the same command continues where it was", 128 + signals.received)
+    except OSError as error:
+        if error.filename is not None:
+            return _say(f"{error.filename}: {error.strerror}", 1)
+        # No file of ours: what we were told to print to is closed or full.
+        with suppress(OSError, ValueError):  # Python would complain again when it flushes at its exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if isinstance(error, BrokenPipeError):  # whoever read our output has gone
+            return 1
+        return _say(f"cannot print the result: {error}; what was trained is stored, the same command shows it", 1)
     return 0
+
+
+def _say(what: object, code: int) -> int:
+    with suppress(OSError):
+        print(f"onepass: {printable(str(what))}", file=sys.stderr)
+    return code
 
 
 if __name__ == "__main__":

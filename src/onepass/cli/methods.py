@@ -13,6 +13,7 @@ from onepass.cli.flags import Parser
 from onepass.config import options
 from onepass.data.catalog import STREAMS
 from onepass.methods.registry import BOUNDARIES, METHODS, canonical, method_class
+from onepass.text import printable
 
 
 def _list(
@@ -30,12 +31,13 @@ def _list(
 def _show(rows: dict[str, list[str]], headings: Iterable[str], first: str = "name") -> None:
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD)
     for heading in (first, *headings):
         table.add_column(heading, overflow="fold")
     for name, row in rows.items():
-        table.add_row(name, *row)
+        table.add_row(*(Text(printable(cell)) for cell in (name, *row)))
     console().print(table)
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Sequence
-from types import FrameType
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from onepass.cli.signals import handled
+from onepass.text import printable
 
 
 class Bar:
@@ -16,7 +18,7 @@ class Bar:
 
     def __init__(self, what: str) -> None:
         console = Console(stderr=True)
-        columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        columns = (TextColumn(escape(printable(what))), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         self.progress = Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
         self.row: TaskID | None = None
 
@@ -34,7 +36,8 @@ class Bar:
 
 
 class Display:
-    """Reports of many runs. While it is open, the first Ctrl-C asks the runs to stop between two steps."""
+    """Reports of many runs. While it is open, the first Ctrl-C (or SIGTERM, SIGHUP) asks the runs to stop
+    between two steps."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = names
@@ -49,16 +52,19 @@ class Display:
 
     def __enter__(self) -> Display:
         self.progress.start()
-        self.before = signal.signal(signal.SIGINT, self._interrupt)
+        self.signals = handled(self._interrupt)
+        self.signals.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
-        signal.signal(signal.SIGINT, self.before)
+        self.signals.__exit__(None, None, None)
         self.progress.stop()
 
-    def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, self.before)  # a second Ctrl-C stops at once
+    def _interrupt(self) -> None:
+        if self.interrupted:  # for the second time: at once
+            raise KeyboardInterrupt
         self.interrupted = True
+        self.console.print("stopping: each run saves its state after this step (again: stop at once)", highlight=False)
 
     def stop(self) -> bool:
         return self.interrupted
@@ -68,7 +74,7 @@ class Display:
         with self.lock:
             if done < total:
                 if index not in self.rows:
-                    self.rows[index] = self.progress.add_task(f"  {self.names[index]}", total=total)
+                    self.rows[index] = self.progress.add_task(f"  {escape(printable(self.names[index]))}", total=total)
                 self.progress.update(self.rows[index], completed=done, total=total)
             elif index not in self.finished:
                 self.finished.add(index)
@@ -76,4 +82,6 @@ class Display:
                     self.progress.remove_task(self.rows.pop(index))
                 self.progress.update(self.all, completed=len(self.finished))
                 if not self.console.is_terminal and total:  # what was stored already is no news
-                    self.console.print(f"{self.names[index]}: done ({len(self.finished)} of {len(self.names)})")
+                    name = printable(self.names[index])
+                    line = f"{name}: done ({len(self.finished)} of {len(self.names)})"
+                    self.console.print(line, markup=False, highlight=False)

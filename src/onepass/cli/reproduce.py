@@ -165,7 +165,7 @@ def _publish(shown: Sequence[Table], paths: Sequence[Path], document: Any, value
     output = console(200)
     for part in shown:
         output.print(tables.rich_table(part))
-        output.print("\n".join(part.notes), highlight=False)
+        output.print("\n".join(part.notes), highlight=False, markup=False)
     print("\n" + "\n".join(map(str, paths)))
 
 

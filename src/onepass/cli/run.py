@@ -16,6 +16,7 @@ from onepass.cli.flags import Parser, add_execution, add_options, add_settings, 
 from onepass.config import LearnerConfig, options, unknown
 from onepass.data.catalog import canonical as stream_name
 from onepass.methods.registry import METHODS, canonical, is_reference, method_class
+from onepass.text import printable
 
 
 def run(command: str, words: Sequence[str]) -> None:
@@ -73,8 +74,8 @@ def _execute(values: argparse.Namespace, configs: dict[str, type[LearnerConfig]]
         print("\n".join(table.notes))
     print()
     for path in paths:
-        print(f"{'table' if path.suffix[1:] in tables.FORMATS else 'picture':9}{path}")
-    print(f"{'runs':9}{values.out}")
+        print(f"{'table' if path.suffix[1:] in tables.FORMATS else 'picture':9}{printable(str(path))}")
+    print(f"{'runs':9}{printable(str(values.out))}")
 
 
 def _method_names(words: Sequence[str]) -> list[str]:

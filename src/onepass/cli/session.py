@@ -15,6 +15,7 @@ from onepass.cli.progress import Bar, Display
 from onepass.data.catalog import Datasets, is_path
 from onepass.errors import UsageError
 from onepass.executors import run_many, stored_results
+from onepass.text import printable
 
 
 class Session:
@@ -68,4 +69,4 @@ class Session:
 
 def _tell(notes: list[str]) -> None:
     for note in notes:
-        print(f"note: {note}", file=sys.stderr)
+        print(f"note: {printable(note)}", file=sys.stderr)

@@ -62,7 +62,7 @@ def _inside(folder: Path) -> list[Any]:
                 elif entry.name.lower().endswith(SUFFIXES):
                     try:
                         facts = entry.stat()
-                    except FileNotFoundError:  # a link that leads nowhere is no image
+                    except OSError:  # a link that leads nowhere, or to itself, is no image
                         continue
                     found.append(f"{entry.name} {facts.st_size} {facts.st_mtime_ns}")
         count += len(found)

@@ -89,7 +89,7 @@ def _suffix(name: str) -> str:
 def canonical(name: str) -> str:
     """The one spelling of a stream: its name here for any alias, an absolute path for a path."""
     if is_path(name) or (name not in STREAMS and Path(name).is_dir()):
-        return str(Path(name).expanduser().resolve())
+        return str(_at_home(name).resolve())
     spelling = name.lower().replace("_", "-")
     for known, stream in STREAMS.items():
         if spelling in (known, *stream.aliases):
@@ -105,8 +105,17 @@ def find_stream(name: str) -> Stream:
 def data_dir(given: Path | str | None = None) -> Path:
     """--data-dir, else ONEPASS_DATA, else the user's cache folder."""
     if given or os.environ.get("ONEPASS_DATA"):
-        return Path(given or os.environ["ONEPASS_DATA"]).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "onepass"
+        return _at_home(given or os.environ["ONEPASS_DATA"])
+    return _at_home(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "onepass"
+
+
+def _at_home(path: Path | str) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:  # nobody is logged in, or nobody has that name
+        raise UsageError(
+            f"{path}: there is no such home folder; --data-dir or ONEPASS_DATA name one for data"
+        ) from None
 
 
 class Datasets:

@@ -78,11 +78,19 @@ def _entries(path: Path) -> list[os.DirEntry[str]]:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
 
 
+def _is(kind: Callable[[], bool]) -> bool:
+    """Whether an entry is of a kind; a link to itself is of none."""
+    try:
+        return kind()
+    except OSError:
+        return False
+
+
 def subfolders(path: Path) -> dict[str, Path]:
     """The folders in a folder by name, in the order of classes."""
     found = {}
     for entry in _entries(path):
-        if not entry.is_dir():
+        if not _is(entry.is_dir):
             continue
         if entry.is_symlink():
             raise UsageError(f"{entry.path} is a link to a folder, which is not followed: put the folder itself there")
@@ -97,7 +105,7 @@ def list_images(folder: Path, root: Path) -> list[Path]:
         folders.extend(subfolders(inside).values())
         for entry in _entries(inside):
             path = Path(entry.path)
-            if path.suffix.lower() not in SUFFIXES or not entry.is_file():
+            if path.suffix.lower() not in SUFFIXES or not _is(entry.is_file):
                 continue
             if entry.is_symlink() and not path.resolve().is_relative_to(root):
                 raise UsageError(f"{path} is a link that leads out of {root}, which is refused: copy the image there")

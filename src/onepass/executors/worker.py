@@ -21,7 +21,9 @@ def main() -> None:
         nonlocal stop
         stop = True
 
-    signal.signal(signal.SIGINT, on_interrupt)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # a scheduler may tell every process of a job
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), on_interrupt)
 
     import torch
 

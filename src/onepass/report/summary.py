@@ -15,6 +15,7 @@ from onepass.methods.registry import METHODS, canonical, is_reference
 from onepass.report import significance, tables
 from onepass.report.grouping import by_method, check_one_protocol, hosts
 from onepass.report.tables import Cell, Table
+from onepass.text import printable
 
 if TYPE_CHECKING:
     from onepass.bench.result import Result
@@ -85,7 +86,7 @@ def caption(results: Sequence[Result]) -> str:
     sizes = sorted({getattr(result.config.settings, "memory", 0) for result in results} - {0})
     memory = f", memory {'/'.join(map(str, sizes))}" if sizes else ""
     n_tasks = max(len(result.accuracy_matrix) for result in results)
-    return f"{config.stream_label}, {n_tasks} tasks, {config.net}{memory}"
+    return f"{printable(config.stream_label)}, {n_tasks} {'task' if n_tasks == 1 else 'tasks'}, {config.net}{memory}"
 
 
 def _rivals(results: Sequence[Result]) -> dict[str, dict[int, float]]:

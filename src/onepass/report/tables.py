@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from onepass.text import printable
+
 if TYPE_CHECKING:
     import rich.table
 
@@ -59,13 +61,19 @@ def markdown(table: Table) -> str:
         return "| " + " | ".join(words) + " |"
 
     def shown(cell: Cell) -> str:
-        text = cell.text.replace("|", r"\|")
+        text = _for_markdown(cell.text)
         return f"**{text}**" if cell.bold else text
 
-    lines = [line([head.replace("|", r"\|") for head in table.heads])]
+    lines = [line(list(map(_for_markdown, table.heads)))]
     lines.append(line(["---", *("---:" for _ in table.heads[1:])]))
     lines += [line([shown(cell) for cell in row]) for row in table.rows]
     return "\n\n".join([table.title, "\n".join(lines), *table.notes]) + "\n"
+
+
+def _for_markdown(text: str) -> str:
+    """As it is: no column, no markup and no control character of its own."""
+    plain = printable(text).replace("\n", " ").replace("|", r"\|")
+    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", plain)
 
 
 _LATEX = {
@@ -97,7 +105,7 @@ def escaped(text: str) -> str:
             return _LATEX[match[0]]
         return "-{}" if match.string[match.end()] == "-" else "$-$"
 
-    return _SPECIAL.sub(instead, text)
+    return _SPECIAL.sub(instead, printable(text))
 
 
 def latex(table: Table) -> str:
@@ -155,14 +163,14 @@ def rich_table(table: Table) -> rich.table.Table:
     from rich import box
     from rich.text import Text
 
-    title = Text(table.title, style="table.title")
+    title = Text(printable(table.title), style="table.title")
     shown = rich.table.Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     for number, head in enumerate(table.heads):
         justify: Literal["left", "right"] = "right" if number else "left"
         longest = max(map(len, head.split()), default=0)  # narrow, but nothing hidden and no head broken in a word
-        shown.add_column(Text(head), justify=justify, no_wrap=not number, overflow="fold", min_width=longest)
+        shown.add_column(Text(printable(head)), justify=justify, no_wrap=not number, overflow="fold", min_width=longest)
     for row in table.rows:
-        shown.add_row(*(Text(cell.text, style="bold" if cell.bold else "") for cell in row))
+        shown.add_row(*(Text(printable(cell.text), style="bold" if cell.bold else "") for cell in row))
     return shown
 
 

@@ -1,0 +1,139 @@
+"""What a shell, a terminal and a scheduler do to a command: it says so, loses nothing, and shows no traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from data_helpers import noise, save, some_classes
+from onepass.cli.main import main
+
+ONEPASS = [sys.executable, "-m", "onepass"]
+LONG = ["run", "er", "--memory", "50", "--batch", "5", "--checkpoint-seconds", "1000"]
+
+
+def started(words: list[str], tmp_path: Path) -> subprocess.Popen[str]:
+    """A command in its first steps."""
+    command = subprocess.Popen(
+        [*ONEPASS, *words, "--out", str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.rglob("evaluations.jsonl")) and time.monotonic() < deadline:  # the first task is over
+        time.sleep(0.05)
+    return command
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)])
+def test_a_signal_saves_says_so_and_the_same_command_goes_on(
+    number: signal.Signals, code: int, jobs: str, tmp_path: Path
+) -> None:
+    words = [*LONG, "--runs", "2", "--jobs", jobs, "--json"]
+    command = started(words, tmp_path / "runs")
+    command.send_signal(number)
+    out, err = command.communicate(timeout=120)
+    assert command.returncode == code, err
+    assert out == ""
+    assert "stopping: each run saves its state after this step" in err
+    assert "the same command continues where it was" in err
+    assert "Traceback" not in err
+    assert list(tmp_path.rglob("checkpoint.safetensors")), "saved when it was told to, not by the clock"
+    done = subprocess.run([*ONEPASS, *words, "--out", str(tmp_path / "runs")], capture_output=True, text=True)
+    whole = subprocess.run([*ONEPASS, *words, "--out", str(tmp_path / "whole")], capture_output=True, text=True)
+    prints = [[run["fingerprint"] for run in json.loads(one.stdout)["runs"]] for one in (done, whole)]
+    assert prints[0] == prints[1]
+
+
+@pytest.mark.system
+def test_a_command_under_nohup_goes_on_when_its_terminal_closes(tmp_path: Path) -> None:
+    def ignore() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    words = [*ONEPASS, *LONG[:4], "--batch", "20", "--jobs", "1", "--out", str(tmp_path), "--json"]
+    command = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=ignore)
+    time.sleep(3)
+    command.send_signal(signal.SIGHUP)
+    out, err = command.communicate(timeout=120)
+    assert command.returncode == 0, err
+    assert json.loads(out)["runs"]
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("redirect", [">&-", "> /dev/full", ">&- 2>&-"])
+def test_a_result_that_cannot_be_printed_is_an_error_and_stays_stored(redirect: str, tmp_path: Path) -> None:
+    if "full" in redirect and not os.path.exists("/dev/full"):
+        pytest.skip("no /dev/full here")
+    words = f"{sys.executable} -m onepass run finetune --batch 50 --out {tmp_path / 'runs'}"
+    done = subprocess.run(f"{words} {redirect}", shell=True, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    if "2>&-" not in redirect:
+        assert "cannot print the result" in done.stderr
+    assert list(tmp_path.rglob("result.json"))
+    assert subprocess.run(words, shell=True, capture_output=True).returncode == 0
+
+
+@pytest.mark.system
+def test_a_terminal_that_knows_ascii_alone_shows_the_table(tmp_path: Path) -> None:
+    env = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    words = [*ONEPASS, "run", "finetune", "--batch", "50", "--out", str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, env=env)
+    assert done.returncode == 0, done.stderr
+    assert b"FINE-TUNE" in done.stdout
+    assert b"+- n/a" in done.stdout
+    assert done.stdout.isascii()
+
+
+def test_without_a_home_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def nobody(number: int) -> None:
+        raise KeyError(number)
+
+    for name in ("HOME", "XDG_CACHE_HOME", "ONEPASS_DATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    assert main(["data", "check", "cifar10"]) == 2
+    assert "there is no such home folder; --data-dir or ONEPASS_DATA" in capsys.readouterr().err
+
+
+def test_names_from_files_never_reach_the_terminal_raw(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = ("[b]", "[red]cat", "\x1b[31mred", "<img src=x>", "a|b")
+    root = some_classes(tmp_path / "p[x]\x1b[2J", names)
+    assert main(["data", "check", str(root), "--data-dir", str(tmp_path / "data")]) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "[b]" in out
+    assert "[red]cat" in out
+    words = ["run", "finetune", "--stream", str(root), "--net", "small-cnn", "--data-dir", str(tmp_path / "data")]
+    assert main([*words, "--out", str(tmp_path / "runs")]) == 0
+    said = capsys.readouterr()
+    assert "\x1b" not in said.out + said.err
+    [table] = (tmp_path / "runs").glob("*.md")
+    assert "\x1b" not in table.read_text()
+    assert main(["run", "finetune", "--stream", "\x1b[2Jnowhere"]) == 2
+    assert "\x1b" not in capsys.readouterr().err
+
+
+def test_class_folders_that_are_not_utf_8_and_links_to_themselves(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = some_classes(tmp_path / "photos")
+    odd = os.fsencode(root) + b"/\xff\xfe"
+    os.mkdir(odd)
+    for number in range(5):
+        save(Path(os.fsdecode(odd)) / f"{number}.png", noise(number))
+    (root / "cat" / "l.jpg").symlink_to("l.jpg")
+    (root / "loop").symlink_to("loop")
+    words = ["run", "finetune", "--stream", str(root), "--net", "small-cnn", "--tasks", "3"]
+    words += ["--data-dir", str(tmp_path / "data"), "--out", str(tmp_path / "runs")]
+    assert main(words) == 0
+    capsys.readouterr()
+    assert main(["data", "check", str(root), "--data-dir", str(tmp_path / "data")]) == 0
+    assert "\\udcff\\udcfe" in capsys.readouterr().out
