@@ -11,6 +11,7 @@ from cells import rows
 
 DATA = {  # by hash: a stand-in bears the name of what it stands in for
     "9048fcbac9c08a64d57a7c5a5a66750a974ad4eab380914df129f7e223d823df": "CIFAR-10",
+    "ed544e85ca3590dbff02f4f0bc15c37c8f28a248b8317030cbeb0700b75f0523": "CIFAR-100",
     "d1dd99d9d748ec35b2e09b4d18154abf7d8241dfe4f9957e5613d0d933148944": "Tiny ImageNet, 100 classes, as `cifar100`",
 }
 HEADS = ["folder", "data", "runs", "share of the stream", "accuracy on", "network", "memory", "seeds"]

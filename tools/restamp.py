@@ -72,7 +72,10 @@ def main(folders: list[str]) -> None:
         place = store.folder(out, result.config)
         if place != file.parent:
             place.parent.mkdir(exist_ok=True)
-            shutil.move(file.parent, place)
+            if place.exists():  # brought in before
+                shutil.rmtree(file.parent)
+            else:
+                shutil.move(file.parent, place)
             if not any(file.parents[1].iterdir()):
                 file.parents[1].rmdir()
         store.save_result(place, result)

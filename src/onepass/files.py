@@ -85,7 +85,7 @@ def _temporary(path: Path) -> Iterator[tuple[IO[bytes], Path]]:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=ENDING)
     try:
         with os.fdopen(handle, "wb") as file:
-            _lock(handle)  # so that nobody sweeps it
+            lock(handle)  # so that nobody sweeps it
             yield file, Path(name)
     finally:
         if name.endswith(ENDING):
@@ -122,13 +122,13 @@ def _sweep(path: Path) -> None:
         with contextlib.suppress(OSError):
             handle = os.open(left, os.O_RDONLY)
             try:
-                if _lock(handle):  # nobody is writing it
+                if lock(handle):  # nobody is writing it
                     left.unlink(missing_ok=True)
             finally:
                 os.close(handle)
 
 
-def _lock(handle: int) -> bool:
+def lock(handle: int) -> bool:
     """Whether the file is ours from now on, until the handle is closed; where files cannot be locked it never is."""
     try:
         import fcntl

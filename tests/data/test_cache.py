@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import shutil
+import stat
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,8 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from onepass.data import LocatedFiles, Source, Split, cache
+from onepass import files
+from onepass.data import Dataset, LocatedFiles, Source, Split, cache
 from onepass.errors import RunError, UsageError
 
 Block = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
@@ -95,8 +99,59 @@ def test_a_damaged_byte_is_found(tmp_path: Path, name: str) -> None:
     content = bytearray(path.read_bytes())
     content[-3] ^= 1
     path.write_bytes(content)
-    assert cache.open_cache(tmp_path / "cache") is not None  # not looked for on every start
+    assert cache.open_cache(tmp_path / "cache") is None
     assert not cache.verify(tmp_path / "cache")
+
+
+def test_a_label_out_of_range_is_refused_whatever_the_hash_says(tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    data = cache.write_cache(folder, found_at(tmp_path / "from"))
+    y = data.y.clone()
+    y[0] = len(data.classes)
+    np.save(folder / "y.npy", y.numpy())
+    meta = json.loads((folder / "meta.json").read_text())
+    wrong = replace(data, y=y)
+    (folder / "meta.json").write_text(json.dumps({**meta, "digest": cache.digest_of(wrong)}))
+    assert cache.open_cache(folder) is None
+
+
+def test_arrays_are_hashed_once_after_they_were_moved_and_then_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache.write_cache(tmp_path / "cache", found_at(tmp_path / "from"))
+    hashed: list[str] = []
+    whole = cache.digest_of
+
+    def counted(data: Dataset) -> str:
+        hashed.append(whole(data))
+        return hashed[-1]
+
+    monkeypatch.setattr(cache, "digest_of", counted)
+    assert cache.open_cache(tmp_path / "cache") is not None
+    assert not hashed, "they are as they were written"
+    shutil.copytree(tmp_path / "cache", tmp_path / "copy")
+    for _ in range(2):
+        assert cache.open_cache(tmp_path / "copy") is not None
+        assert len(hashed) == 1
+
+
+def test_what_a_killed_process_left_is_swept_and_what_is_being_made_is_not(tmp_path: Path) -> None:
+    left, making = tmp_path / ".cache.killed", tmp_path / ".cache.making"
+    for folder in (left, making):
+        folder.mkdir()
+        (folder / "x.npy").write_bytes(b"half")
+    handle = os.open(making, os.O_RDONLY)
+    assert files.lock(handle)
+    cache.write_cache(tmp_path / "cache", found_at(tmp_path / "from"))
+    os.close(handle)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == [".cache.making"]
+
+
+def test_a_cache_can_be_read_by_those_it_is_shared_with(tmp_path: Path) -> None:
+    cache.write_cache(tmp_path / "cache", found_at(tmp_path / "from"))
+    assert stat.S_IMODE((tmp_path / "cache").stat().st_mode) == 0o777 & ~files.UMASK
+    for path in (tmp_path / "cache").iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~files.UMASK
 
 
 @pytest.mark.parametrize("name", ["x", "y", "x_test", "y_test"])

@@ -123,8 +123,12 @@ def test_a_damaged_byte_in_the_cache_is_found(tmp_path: Path, capsys: pytest.Cap
     content = bytearray(images.read_bytes())
     content[5000] ^= 1
     images.write_bytes(bytes(content))
+    assert main(["data", "check", "cifar10", "--data-dir", str(tmp_path)]) == 0
+    assert "is damaged, or of other files than are there now: it was made again" in capsys.readouterr().out
+    images.write_bytes(bytes(content))
+    (tmp_path / "cifar-10-binary.tar.gz").unlink()
     assert main(["data", "check", "cifar10", "--data-dir", str(tmp_path)]) == 1
-    assert "the array cache is damaged" in capsys.readouterr().err
+    assert "is damaged or of another version: delete it, and bring cifar10 again" in capsys.readouterr().err
 
 
 def test_the_data_folder_comes_from_the_flag_the_environment_or_the_cache(

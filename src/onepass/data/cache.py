@@ -1,11 +1,13 @@
 """Images as plain arrays on disk, made once from whatever they came as, checked by hash, opened in milliseconds.
 
-A cache is a folder of `.npy` files (never loaded with pickle) and a `meta.json` with their hashes and with the names,
+A cache is a folder of `.npy` files (never loaded with pickle) and a `meta.json` with their hash and with the names,
 sizes and times of the files they were made from: if those change, it is made again. It appears whole or not at all.
+Its own files have stamps too: where one has moved, every byte is hashed before the arrays are used.
 """
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import mmap
@@ -14,6 +16,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,8 +25,11 @@ import torch
 
 from onepass.data import HIDDEN, SUFFIXES, Dataset, LocatedFiles, Source, Split
 from onepass.errors import RunError, UsageError
+from onepass.files import UMASK, lock, sync_folder, write_text
 
 FORMAT = "onepass-arrays-1"
+ARRAYS = ("x", "y", "x_test", "y_test")
+TICK = 0.02  # seconds: longer than what file systems tell times apart by
 SMALL = 1 << 28  # bytes of images that may stay resident: giving pages back costs reading them again
 Progress = Callable[[int, int], None]  # images done, images in all
 
@@ -71,19 +77,33 @@ def _inside(folder: Path) -> list[Any]:
 
 
 def open_cache(folder: Path, files: tuple[Path, ...] | None = None) -> Dataset | None:
-    """The data set in a cache folder; None if it is not there, not whole, or made from other files."""
+    """The data set in a cache folder; None if it is not there, not whole, damaged, or made from other files."""
     try:
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
         if meta["format"] != FORMAT or (files is not None and meta["files"] != stamp(files)):
             return None
-        arrays = [_map(folder / f"{name}.npy", meta["sizes"][name]) for name in ("x", "y", "x_test", "y_test")]
+        x, y, x_test, y_test = (_map(folder / f"{name}.npy", meta["sizes"][name]) for name in ARRAYS)
+        data = Mapped(x, y, x_test, y_test, tuple(map(str, meta["classes"])), str(meta["digest"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    x, y, x_test, y_test = arrays
     for images, labels in ((x, y), (x_test, y_test)):
         if images.dtype != torch.uint8 or labels.dtype != torch.int64 or len(images) != len(labels):
             return None
-    return Mapped(x, y, x_test, y_test, tuple(meta["classes"]), meta["digest"])
+        if len(labels) and not (labels.min() >= 0 and labels.max() < len(data.classes)):
+            return None
+    stamps = _stamps(folder)
+    if meta.get("stamps") != stamps:  # another disk, a restored backup, a version without stamps, or damage
+        if digest_of(data) != data.digest:
+            return None
+        with suppress(RunError):  # it may be somebody else's
+            write_text(folder / "meta.json", json.dumps({**meta, "stamps": stamps}, indent=1))
+    return data
+
+
+def _stamps(folder: Path) -> dict[str, list[int]]:
+    """Sizes and times of the arrays. Nothing can write to a file without moving the second of its times."""
+    found = {name: (folder / f"{name}.npy").stat() for name in ARRAYS}
+    return {name: [facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns] for name, facts in found.items()}
 
 
 def _map(path: Path, size: int) -> torch.Tensor:
@@ -108,10 +128,14 @@ def write_cache(folder: Path, found: LocatedFiles, progress: Progress = lambda d
         folder.parent.mkdir(parents=True, exist_ok=True)
         _sweep(folder)
         room = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+        handle = os.open(room, os.O_RDONLY)
         try:
+            lock(handle)  # so that nobody sweeps it
             _fill(room, source, {"form": found.form, "files": files}, progress)
+            room.chmod(0o777 & ~UMASK)  # mkdtemp's are for their owner alone, and a cache may be shared
             _place(room, folder)
         finally:
+            os.close(handle)
             shutil.rmtree(room, ignore_errors=True)
     except OSError as error:
         raise RunError(f"cannot make the array cache {folder}: {error}; --data-dir chooses another place") from error
@@ -123,9 +147,14 @@ def write_cache(folder: Path, found: LocatedFiles, progress: Progress = lambda d
 
 def _sweep(folder: Path) -> None:
     """Remove what killed processes left behind."""
-    for rest in folder.parent.glob(f".{folder.name}.*"):
-        if time.time() - rest.stat().st_mtime > 3600:
-            shutil.rmtree(rest, ignore_errors=True)
+    for rest in folder.parent.glob(f".{glob.escape(folder.name)}.*"):
+        with suppress(OSError):
+            handle = os.open(rest, os.O_RDONLY)
+            try:
+                if lock(handle):  # nobody is filling it
+                    shutil.rmtree(rest, ignore_errors=True)
+            finally:
+                os.close(handle)
 
 
 def _place(room: Path, folder: Path) -> None:
@@ -136,6 +165,7 @@ def _place(room: Path, folder: Path) -> None:
     except OSError:
         if open_cache(folder) is None:  # else another process was quicker, with the same images
             raise
+    sync_folder(folder.parent)
 
 
 def _fill(room: Path, source: Source, facts: dict[str, Any], progress: Progress) -> None:
@@ -159,7 +189,9 @@ def _fill(room: Path, source: Source, facts: dict[str, Any], progress: Progress)
         "notes": (*source.notes, *source.finish()),
         **facts,
     }
-    (room / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
+    time.sleep(TICK)  # whatever is written from now on has a later time
+    write_text(room / "meta.json", json.dumps({**meta, "stamps": _stamps(room)}, indent=1))
+    sync_folder(room)
 
 
 def _write(x_path: Path, y_path: Path, split: Split, digest: Any, advance: Callable[[int], None]) -> None:
@@ -185,7 +217,10 @@ def _write(x_path: Path, y_path: Path, split: Split, digest: Any, advance: Calla
         file.flush()
         os.fsync(file.fileno())
     digest.update(y.data)
-    np.save(y_path, y, allow_pickle=False)
+    with y_path.open("wb") as file:
+        np.save(file, y, allow_pickle=False)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _header(file: IO[bytes], n: int, shape: tuple[int, ...]) -> int:
@@ -199,15 +234,18 @@ def notes(folder: Path) -> list[str]:
     return list(json.loads((folder / "meta.json").read_text(encoding="utf-8"))["notes"])
 
 
-def verify(folder: Path) -> bool:
-    """Whether every byte of a cache is what was written."""
-    data = open_cache(folder)
-    if data is None:
-        return False
+def digest_of(data: Dataset) -> str:
+    """A hash of every byte of a data set."""
     digest = hashlib.sha256()
     for x, y in ((data.x, data.y), (data.x_test, data.y_test)):
         for block in x.split(1000):
             digest.update(block.numpy().data)
         digest.update(y.numpy().data)
         data.release()
-    return digest.hexdigest() == data.digest
+    return digest.hexdigest()
+
+
+def verify(folder: Path) -> bool:
+    """Whether every byte of a cache is what was written, whatever its stamps say."""
+    data = open_cache(folder)
+    return data is not None and digest_of(data) == data.digest

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from onepass.config import unknown
 from onepass.data import BadImages, Dataset, LocatedFiles
-from onepass.errors import UsageError
+from onepass.errors import BadData, UsageError
 
 
 @dataclass(frozen=True)
@@ -158,11 +158,19 @@ class Datasets:
             return located
         if located is None:
             ready = cache.open_cache(folder)  # the files it was made from may be gone
+            if ready is None and (folder / "meta.json").exists():
+                raise BadData(
+                    f"the array cache {folder} is damaged or of another version: delete it, and bring {name} again"
+                )
             if ready is None:
                 raise UsageError(_missing(name, self.place))
             return ready
         ready = cache.open_cache(folder, located.files)
         if ready is None:
+            if folder.exists():
+                self.tell(
+                    [f"the array cache {folder} is damaged, or of other files than are there now: it was made again"]
+                )
             ready = cache.write_cache(folder, located, self.progress)
             self.tell(cache.notes(folder))
         skipped = [note for note in cache.notes(folder) if "do not decode" in note]

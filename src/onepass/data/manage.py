@@ -65,10 +65,11 @@ def check(
         facts["form"] = "none found; only its array cache" if located is None else located.form
         facts["files"] = [] if located is None else [str(path) for path in located.files]
         facts["cache"] = str(catalog.cache_folder(stream, root, image_size))
-    data = catalog.Datasets(root, bad_images=bad_images, progress=progress).load(stream, image_size)
+    notes: list[str] = []
+    data = catalog.Datasets(root, bad_images=bad_images, progress=progress, tell=notes.extend).load(stream, image_size)
     if "cache" in facts:
         folder = Path(facts["cache"])
-        facts["notes"] = cache.notes(folder)
+        facts["notes"] = list(dict.fromkeys([*notes, *cache.notes(folder)]))
         if not cache.verify(folder):
             facts["problems"].append(f"the array cache is damaged: delete {folder}, it is made again")
     facts["image_size"] = list(data.x.shape[1:])
