@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def child_seed(seed: int, *names: str | int) -> int:
     """A seed of its own for every name, so that drawing more in one place never changes another."""
     text = "/".join(str(part) for part in (seed, *names))
-    return int.from_bytes(hashlib.sha256(text.encode(errors="surrogateescape")).digest()[:8], "big") >> 1
+    return int.from_bytes(hashlib.sha256(text.encode(errors="surrogatepass")).digest()[:8], "big") >> 1
 
 
 def generator(seed: int, *names: str | int) -> torch.Generator:

@@ -32,6 +32,7 @@ if sys.platform != "win32":
 
 _CHUNK = 1 << 18
 _PAUSE, _LONGEST_PAUSE = 0.5, 8.0  # seconds; doubles with every failure in a row
+_SLOWEST, _GRACE = 1000, 60.0  # bytes a second that must come, from so many seconds on
 _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
 Progress = Callable[[int, "int | None"], None]  # bytes so far, and in all if that is known
 
@@ -104,7 +105,11 @@ def download(
 ) -> Path:
     """Fetch `url` to `to`, unless it is there and right; gives up after `attempts` in a row without progress."""
     wanted = _Wanted(url, to, sha256, md5, size)
-    if urlsplit(url).scheme not in ("http", "https"):
+    try:
+        scheme = urlsplit(url).scheme
+    except ValueError:  # such as a bracket that is never closed
+        scheme = ""
+    if scheme not in ("http", "https"):
         raise wanted.error(f"{shown(url)} is no http or https address")
     if to.exists() and not wanted.problem(to):
         return to
@@ -145,7 +150,7 @@ def _attempt(wanted: _Wanted, progress: Progress, timeout: float) -> None:
         return
     with _ask(wanted, have, old, timeout) as response:
         start, new = _place(wanted, response, have, old)
-        pieces, head = _pieces(response), b""
+        pieces, head = _pieces(wanted, response), b""
         while len(head) < 1024 and (piece := next(pieces, b"")):
             head += piece
         if not start and sniff(head) == "an HTML page" and not wanted.to.suffix.startswith(".htm"):
@@ -166,6 +171,8 @@ def _ask(wanted: _Wanted, have: int, old: _Note, timeout: float) -> http.client.
         if error.code == 416 and have:  # it has nothing after what we have
             raise _Stale(reason) from None
         raise (_Dropped(reason) if error.code >= 500 or error.code in (408, 429) else wanted.error(reason)) from None
+    except ValueError as error:  # an address that is none, to which the server led
+        raise wanted.error(f"the server leads elsewhere, to no address: {shown(str(error))}") from None
     except (OSError, http.client.HTTPException) as error:  # URLError is an OSError
         raise _Dropped(f"cannot reach the server: {shown(str(getattr(error, 'reason', error)))}") from None
 
@@ -203,10 +210,15 @@ def _write(wanted: _Wanted, pieces: Iterator[bytes], done: int, new: _Note, prog
     return done
 
 
-def _pieces(response: http.client.HTTPResponse) -> Iterator[bytes]:
+def _pieces(wanted: _Wanted, response: http.client.HTTPResponse) -> Iterator[bytes]:
+    begin, come = time.monotonic(), 0
     try:
         while piece := response.read1(_CHUNK):
             yield piece
+            come += len(piece)
+            took = time.monotonic() - begin
+            if took > _GRACE and come < _SLOWEST * took:
+                raise wanted.error(f"the server sends {come / took:.0f} bytes a second; run again to continue")
     except (OSError, http.client.HTTPException) as error:
         raise _Dropped(f"the connection broke: {shown(str(error))}") from None
 

@@ -7,10 +7,12 @@ scaled to the size, the longer side cut off evenly.
 from __future__ import annotations
 
 import io
+import math
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -33,6 +35,10 @@ FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "PPM", "TIFF")
 SEED = 0  # of every test share that is chosen here
 _BLOCK_BYTES = 4 << 20
 _MAX_THREADS = 8
+_MAX_PIXELS = 32_000_000  # of an image: a few hundred megabytes while it is decoded
+_MAX_JPEG = 170_000_000  # which comes scaled down
+_LARGE = 4_000_000  # pixels from which images are decoded one at a time, whatever the threads
+_ONE_LARGE = threading.Lock()
 _ORIENTATION = 0x0112  # the EXIF tag, and what its values ask for
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -83,9 +89,14 @@ def _loaded(source: Path | bytes, at_least: int) -> Image.Image:
     """An RGB image, upright; a JPEG comes scaled down if both sides keep `at_least` pixels."""
     with _opened(source) as image:
         image.draft(image.mode, (at_least, at_least))
-        image.load()
-        turn = image.getexif().get(_ORIENTATION, 1)
-        return _rgb(image).transpose(_UPRIGHT[turn]) if turn in _UPRIGHT else _rgb(image)
+        with _ONE_LARGE if math.prod(image.size) > _LARGE else nullcontext():
+            return _upright(image)
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    image.load()
+    turn = image.getexif().get(_ORIENTATION, 1)
+    return _rgb(image).transpose(_UPRIGHT[turn]) if turn in _UPRIGHT else _rgb(image)
 
 
 @contextmanager
@@ -94,8 +105,8 @@ def _opened(source: Path | bytes) -> Iterator[Image.Image]:
     try:
         with Image.open(source if isinstance(source, Path) else io.BytesIO(source), formats=FORMATS) as image:
             width, height = image.size
-            limit = Image.MAX_IMAGE_PIXELS
-            if limit is not None and width * height > limit:
+            limit = _MAX_JPEG if image.format == "JPEG" else _MAX_PIXELS
+            if width * height > limit:
                 raise BadImage(f"{width} x {height} pixels are more than the {limit:,} that are safe to decode")
             if image.mode == "F":
                 raise BadImage("its pixels are floats, of which nobody knows the range; save it with 8 bits")

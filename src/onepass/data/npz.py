@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 TEST_SHARE = 0.2
 LIMIT = 64 << 30  # bytes that the arrays may unpack to
 MAX_RATIO = 1040  # what deflate can reach at most, and a little
-MAX_LABEL_BYTES = 1 << 30
+MAX_LABEL_BYTES = 1 << 28
+MAX_LABEL = 1000  # letters of a name
+MAX_FORTRAN = 1 << 28  # bytes of an array in this order, which must be read whole
 _BLOCK_BYTES = 4 << 20
 _ALIASES = {
     "x": ("x", "x_train", "train_images"),
@@ -35,7 +37,7 @@ _ALIASES = {
     "x_test": ("x_test", "test_images"),
     "y_test": ("y_test", "test_labels"),
 }
-_BROKEN = (OSError, EOFError, ValueError, RuntimeError, MemoryError, OverflowError)
+_BROKEN = (OSError, EOFError, ValueError, RuntimeError, MemoryError, OverflowError, SystemError)
 _BROKEN_ZIP = (zipfile.BadZipFile, zlib.error, struct.error)
 _BROKEN_HEADER = (SyntaxError, tokenize.TokenError, TypeError, LookupError)  # numpy reads it as Python source
 
@@ -119,7 +121,9 @@ def _read(path: Path) -> Source:
 
 def _classes(y: Array) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """The names of the classes in order, and each row's class."""
-    names, inverse = np.unique(_names(y), return_inverse=True)
+    with _explained(y.path, y.name):  # letters that do not exist
+        names, inverse = np.unique(_names(y), return_inverse=True)
+        [str(name) for name in names]
     is_text = names.dtype.kind == "U"
     order = sorted(range(len(names)), key=lambda i: images.by_numbers(str(names[i])) if is_text else names[i])
     rank = np.empty(len(names), dtype=np.int64)
@@ -161,6 +165,14 @@ def _pair(path: Path, arrays: dict[str, Array], x_name: str, y_name: str) -> tup
     _chw(x)
     if x.shape[0] != y.shape[0] or not x.shape[0]:
         raise UsageError(f"{path}: {x.shape[0]} images in {x.key} and {y.shape[0]} labels in {y.key}")
+    if y.dtype.kind in "US" and y.dtype.itemsize > 4 * MAX_LABEL:
+        raise UsageError(
+            f"{path}: {y.key} has names of up to {y.dtype.itemsize:,} bytes; {MAX_LABEL} letters are allowed"
+        )
+    for array in (x, y):
+        if array.fortran and math.prod(array.shape) * array.dtype.itemsize > MAX_FORTRAN:
+            how = "save numpy.ascontiguousarray of it"
+            raise UsageError(f"{path}: {array.key} is in Fortran order, and too large to be read whole: {how}")
     if math.prod(y.shape) * y.dtype.itemsize > MAX_LABEL_BYTES:
         raise UsageError(f"{path}: {y.key} has more than the {MAX_LABEL_BYTES:,} bytes that are read as labels")
     return x, y

@@ -105,7 +105,7 @@ def _names(metadata: dict[bytes, bytes], label: str) -> tuple[str, ...]:
     """As Hugging Face's datasets notes them."""
     try:
         names = json.loads(metadata[b"huggingface"])["info"]["features"][label]["names"]
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         return ()
     return tuple(map(str, names)) if isinstance(names, list) else ()
 
