@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint types unit system bench docs clean
+.PHONY: demo test lint types unit system soak bench docs clean
 
 demo: .venv/ready
 	$(BIN)/onepass compare finetune er er-fsl --stream digits --memory 100 --runs 5 --out onepass-runs/demo
@@ -22,6 +22,12 @@ unit: .venv/ready-test
 
 system: .venv/ready-browser
 	$(BIN)/pytest -n 2 --dist loadgroup -m system
+
+MINUTES ?= 60
+soak: .venv/ready-test # every fault, mutated files and kills, for MINUTES each
+	$(BIN)/python tests/faults.py build/soak --minutes $(MINUTES)
+	$(BIN)/python tests/fuzz.py --seconds $$(($(MINUTES) * 60)) --keep build/soak/found
+	$(BIN)/pytest -m system -k 'kill' tests
 
 bench: .venv/ready
 	$(BIN)/python benchmarks/step.py
