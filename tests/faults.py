@@ -38,15 +38,15 @@ def build(folder: Path) -> Path:
     return library
 
 
-def scenarios(root: Path, url: str) -> dict[str, Callable[[], str]]:
-    """What is disturbed; each gives a word for the bits it ends in."""
+def scenarios(root: Path, url: str) -> dict[str, Callable[[], str | Path]]:
+    """What is disturbed; each gives the file, or a word for the bits, that it ends in."""
     import torch
 
     import onepass
     from onepass.data import fetch
     from onepass.data.catalog import Datasets
 
-    def save() -> str:
+    def save() -> Path:
         problem = onepass.Problem(n_classes=4, shape=(1, 8, 8), n_tasks=2)
         path = root / "model.safetensors"
         learner = onepass.build("er", problem, {"memory": 20}, net="small-cnn")
@@ -54,7 +54,7 @@ def scenarios(root: Path, url: str) -> dict[str, Callable[[], str]]:
             images = torch.full((3, 1, 8, 8), 10 * step, dtype=torch.uint8)
             learner.observe(onepass.Batch(images, torch.tensor([0, 1, 2])))
             onepass.save(learner, path)
-        return _digest(path)
+        return path
 
     def run() -> str:
         config = onepass.RunConfig("er", batch=50, fraction=0.2, settings={"memory": 20})
@@ -63,14 +63,14 @@ def scenarios(root: Path, url: str) -> dict[str, Callable[[], str]]:
     def cache() -> str:
         return Datasets(root / "data").load(str(root.parent / "source.npz")).digest
 
-    def download() -> str:
-        return _digest(fetch.download(url, root / "file", attempts=1))
+    def download() -> Path:
+        return fetch.download(url, root / "file", attempts=1)
 
     return {"save": save, "run": run, "cache": cache, "download": download}
 
 
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _word(bits: str | Path) -> str:
+    return hashlib.sha256(bits.read_bytes()).hexdigest() if isinstance(bits, Path) else bits
 
 
 def soak(folder: Path, seconds: float, every: int = 1) -> dict[str, int]:
@@ -101,30 +101,31 @@ def soak(folder: Path, seconds: float, every: int = 1) -> dict[str, int]:
                     counts["failed"] += said != word
                     orderly = said == word or said.partition(":")[0] in ORDERLY
                     assert orderly, f"{name}, call {n}, {errno.errorcode[code]}: {said}"
-                    again = _in_child(scenario)
+                    again = _in_child(lambda: _word(scenario()))  # noqa: B023
                     assert again == word, f"{name} after call {n}, {errno.errorcode[code]}: {again}"
                     more = _names(root) - left
                     assert not more, f"{name}, call {n}, {errno.errorcode[code]}: left {sorted(more)}"
     return counts
 
 
-def _undisturbed(library: ctypes.CDLL, root: Path, scenario: Callable[[], str]) -> tuple[int, str, set[str]]:
+def _undisturbed(library: ctypes.CDLL, root: Path, scenario: Callable[[], str | Path]) -> tuple[int, str, set[str]]:
     def counted() -> str:
         library.fault_set(0, 0)
-        word = scenario()
-        return f"{library.fault_count()} {word}"
+        bits = scenario()
+        return f"{library.fault_count()} {_word(bits)}"
 
     _empty(root)
     calls, _, word = _in_child(counted).partition(" ")
     return int(calls), word, _names(root)
 
 
-def _disturbed(library: ctypes.CDLL, n: int, code: int, scenario: Callable[[], str]) -> str:
+def _disturbed(library: ctypes.CDLL, n: int, code: int, scenario: Callable[[], str | Path]) -> str:
     library.fault_set(n, code)
     try:
-        return scenario()
+        bits = scenario()
     finally:
         library.fault_set(0, 0)
+    return _word(bits)
 
 
 def _in_child(function: Callable[[], str]) -> str:

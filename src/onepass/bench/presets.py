@@ -70,7 +70,7 @@ def _read(path: Path, methods: Collection[str], stream: str) -> tuple[str, dict[
         raise UsageError(f"no preset at {path}; onepass tune METHOD --save NAME writes one") from None
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{path}: expected a preset, JSON with method, stream and settings; got {error!r}") from None
     if chosen_on != stream:
         print(f"{path}: its settings were chosen on {chosen_on}, not on {stream}", file=sys.stderr)
