@@ -214,7 +214,7 @@ def test_a_bare_der_means_two_methods_and_is_refused(given: str) -> None:
 
 @pytest.mark.parametrize(("given", "meant"), [("er-fls", "er-fsl"), ("finetunes", "finetune"), ("ocn", "ocm")])
 def test_an_unknown_method_names_the_nearest(given: str, meant: str) -> None:
-    message = f"unknown method '{given}'; did you mean '{meant}'? (onepass methods lists all: "
+    message = f"unknown method '{given}'; did you mean '{meant}'? (one of your own is MODULE:CLASS; ours: "
     with pytest.raises(UsageError, match=f"^{re.escape(message)}"):
         method_class(given)
 

@@ -29,6 +29,7 @@ from onepass.seeds import generator
 # Images scored at once, fewer of those larger than 32x32. On a CPU 64 stay in its caches: twice as fast as 500.
 CHUNKS = {"cpu": 64}
 CHUNK = 512
+MOST_CLASSES = 10_000_000  # rows of a head; a number beyond is a mistake, and would take all memory
 SETTLING_STEPS = 20  # steps within which classes that nobody announced are taken for one task
 
 
@@ -56,6 +57,8 @@ class Problem:
         object.__setattr__(self, "shape", (channels, height, width))
         if self.augment not in AUGMENTATIONS:
             raise unknown("augmentation", self.augment, AUGMENTATIONS, "allowed")
+        if isinstance(self.n_classes, int) and self.n_classes > MOST_CLASSES:
+            raise UsageError(f"n_classes={self.n_classes}: at most {MOST_CLASSES:,} are possible")
         for name in ("n_classes", "n_tasks"):
             value = getattr(self, name)
             if name == "n_tasks" and value is None:
@@ -310,6 +313,8 @@ class Learner(nn.Module):
         """Make room for more classes; what is known about the old ones stays as it is."""
         if n_classes < self.problem.n_classes:
             raise UsageError(f"grow({n_classes}): the learner has {self.problem.n_classes} classes and cannot lose any")
+        if n_classes > MOST_CLASSES:
+            raise UsageError(f"grow({n_classes}): at most {MOST_CLASSES:,} classes are possible")
         self.widen(n_classes)
         for _, optimizer in self.optimizers():
             pad_state(optimizer)

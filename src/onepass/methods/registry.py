@@ -211,7 +211,7 @@ def canonical(name: str) -> str:
     for known in METHODS:
         if squeezed in (known.replace("-", ""), *(short for short, full in _SPELLINGS.items() if full == known)):
             return known
-    raise unknown("method", name, METHODS, "onepass methods lists all")
+    raise unknown("method", name, METHODS, "one of your own is MODULE:CLASS; ours")
 
 
 def is_reference(name: str) -> bool:
