@@ -166,10 +166,21 @@ def test_a_tree_that_is_none_is_damage(tree: str, tmp_path: Path, monkeypatch: p
 
 # One odd file stops nothing else.
 
+
+def nested(depth: int) -> list[Any]:
+    inner: list[Any] = []
+    for _ in range(depth):
+        inner = [inner]
+    return inner
+
+
 ODD: list[Callable[[dict[str, Any]], Any]] = [
     lambda v: v.update(seconds=None),
     lambda v: v.update(seconds=math.nan),
     lambda v: v.update(steps=True),
+    lambda v: v.update(steps=10**400),
+    lambda v: v.update(protocol={"deep": nested(400)}),
+    lambda v: v.update(losses=[1e308 * 10]),
     lambda v: v.update(data=None),
     lambda v: v.update(data={"sha256": 5}),
     lambda v: v.update(anytime=True),
@@ -238,3 +249,11 @@ def test_a_checkpoint_of_another_version_is_named_and_the_run_starts_again(
     (place / "checkpoint.safetensors").mkdir()
     with pytest.raises(RunError, match="is a folder, expected a checkpoint or nothing: remove it"):
         onepass.run(config, tmp_path)
+
+
+def test_a_result_larger_than_any_is_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = foreign(tmp_path)
+    with file.open("r+b") as opened:
+        opened.truncate(store.LARGEST + 1)  # which takes no room on the disk
+    assert store.load_all(tmp_path) == []
+    assert "it is larger than the 64 MiB that a result may have" in capsys.readouterr().err

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import typing
 from collections.abc import Mapping
 from typing import Any
+
+LARGEST = 2.0**63
+DEEPEST = 20  # lists in lists
 
 
 @functools.cache
@@ -26,10 +28,24 @@ def check_fields(cls: Any, values: Mapping[str, Any], names: typing.Collection[s
             raise ValueError(f"it has no {entry.name}")
 
 
+def check_depth(value: Any) -> None:
+    """Refuse what is nested deeper than anything we store: whoever shows it would have to follow."""
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [
+            inner
+            for item in level
+            if isinstance(item, (dict, list))
+            for inner in (item.values() if isinstance(item, dict) else item)
+        ]
+    if level:
+        raise ValueError("it is nested too deeply")
+
+
 def conforms(value: Any, kind: Any) -> bool:
     """Whether a JSON value is of a type made of list, dict, float, int, bool, str, None and Any; 1 is a float too.
 
-    Numbers are finite.
+    Numbers are finite, and no larger than any count.
     """
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:
@@ -42,7 +58,7 @@ def conforms(value: Any, kind: Any) -> bool:
         )
     if kind in (int, float):
         number = isinstance(value, (int, float) if kind is float else int) and not isinstance(value, bool)
-        return number and math.isfinite(value)
+        return number and abs(value) <= LARGEST  # which NaN is not either
     return isinstance(value, kind)
 
 

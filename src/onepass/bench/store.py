@@ -20,6 +20,7 @@ from typing import Any, Literal
 from onepass.bench.metrics import mean
 from onepass.bench.result import Result
 from onepass.bench.run_config import RunConfig
+from onepass.bench.schema import check_depth
 from onepass.bench.upgrade import upgraded
 from onepass.errors import RunError, UsageError
 from onepass.files import write_text
@@ -27,6 +28,7 @@ from onepass.methods.registry import METHODS
 
 DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, UsageError, RecursionError)
 UNSIGNED = "0" * 64
+LARGEST = 64 << 20  # bytes of a result
 
 
 def folder(out: Path, config: RunConfig) -> Path:
@@ -142,12 +144,15 @@ def _said(error: Exception) -> str:
 
 def _read(file: Path, allow: Collection[str] = ()) -> tuple[Result, bool]:
     """A result, and whether its settings had other names when it was stored, and so it has another key."""
+    if file.stat().st_size > LARGEST:
+        raise ValueError(f"it is larger than the {LARGEST >> 20} MiB that a result may have")
     text = file.read_text(encoding="utf-8")
     values: dict[str, Any] = json.loads(text)
     if "format" in values and "sha256" not in values:
         raise ValueError("it has no hash of itself")
     if "sha256" in values and _hash(text.replace(values["sha256"], UNSIGNED, 1)) != values["sha256"]:
         raise ValueError("its text does not give its hash")
+    check_depth(values)
     result = Result.from_json(values, allow)
     if abs(mean(values["accuracy_matrix"][-1]) - values["final_accuracy"]) > 1e-9:
         raise ValueError("its accuracy matrix does not give its final accuracy")
