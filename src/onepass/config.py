@@ -66,7 +66,7 @@ def stored_options(config: Any) -> dict[str, Any]:
 def unknown(kind: str, given: str, known: Iterable[str], see: str) -> UsageError:
     """The error for a name that does not exist, with the nearest one that does."""
     names = list(known)
-    near = difflib.get_close_matches(given.lower(), names, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(given.lower(), names, n=1, cutoff=0.6)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     listed = ", ".join(repr(name) if "," in name else name for name in names)
     return UsageError(f"unknown {kind} {given!r}{hint} ({see}: {listed})")

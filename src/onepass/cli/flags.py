@@ -98,7 +98,8 @@ def add_options(parser: Parser, config: Any, names: Iterable[str], **defaults: A
         if plain(kinds[name]) is bool:
             parser.add_argument(_flag(name), dest=name, action="store_const", const=True, help=text)
         else:
-            _add(parser, entry, kinds[name], text, plain(kinds[name]).__name__[0].upper())
+            metavar = {int: "N", float: "F"}.get(plain(kinds[name]), name.rpartition("_")[2].upper())
+            _add(parser, entry, kinds[name], text, metavar)
 
 
 def _flag(name: str) -> str:
