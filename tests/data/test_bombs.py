@@ -134,6 +134,27 @@ def test_a_download_that_drips_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             fetch.download(f"http://127.0.0.1:{server.getsockname()[1]}/file", tmp_path / "file")
 
 
+def test_headers_that_drip_end_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "_GRACE", 0.3)
+
+    def drip(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(10_000)
+            try:
+                connection.sendall(b"HTTP/1.1 200 OK\r\n")
+                while True:
+                    connection.sendall(b"A")
+                    time.sleep(0.05)
+            except OSError:
+                pass
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=drip, args=(server,), daemon=True).start()
+        with pytest.raises(fetch.DownloadError, match=r"no answer within 0\.3 seconds"):
+            fetch.download(f"http://127.0.0.1:{server.getsockname()[1]}/file", tmp_path / "file", attempts=1)
+
+
 @pytest.mark.parametrize("url", ["http://[::1/", "http://[", "//x", "file:///etc/passwd", "ftp://x/y"])
 def test_addresses_that_are_none_are_refused(url: str, tmp_path: Path) -> None:
     with pytest.raises(fetch.DownloadError, match="is no http or https address"):

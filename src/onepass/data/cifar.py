@@ -154,7 +154,7 @@ def _pickled(layout: Layout, content: Path | bytes, name: str) -> Block:
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[1:] != (PIXELS,):
         raise UsageError(f"{name}: its data is no uint8 array of {PIXELS} columns; get it again")
     labels = batch[layout.label]
-    if not isinstance(labels, (list, tuple)) or not all(isinstance(n, int) and 0 <= n < 1000 for n in labels):
+    if not isinstance(labels, (list, tuple)) or not all(isinstance(n, int) and abs(n) < 2**31 for n in labels):
         raise UsageError(f"{name}: its {layout.label} are no list of whole numbers; get it again")
     return pixels, np.asarray(labels, dtype=np.int64)
 

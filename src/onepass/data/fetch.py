@@ -11,15 +11,18 @@ import hashlib
 import http.client
 import json
 import os
+import queue
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn, cast
 from urllib import request
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
@@ -164,7 +167,9 @@ def _ask(wanted: _Wanted, have: int, old: _Note, timeout: float) -> http.client.
     headers = {"User-Agent": "onepass"} | ({"Range": f"bytes={have}-", "If-Range": old.version} if have else {})
     asked = request.Request(wanted.url, headers=headers)
     try:
-        return cast(http.client.HTTPResponse, request.build_opener(_NoFTP).open(asked, timeout=timeout))
+        return cast(http.client.HTTPResponse, _within(_GRACE, partial(_open, asked, timeout)))
+    except TimeoutError as error:
+        raise _Dropped(f"cannot reach the server: {error or 'timed out'}") from None
     except HTTPError as error:
         error.close()
         reason = f"the server answers {error.code} {shown(error.reason)}"
@@ -175,6 +180,30 @@ def _ask(wanted: _Wanted, have: int, old: _Note, timeout: float) -> http.client.
         raise wanted.error(f"the server leads elsewhere, to no address: {shown(str(error))}") from None
     except (OSError, http.client.HTTPException) as error:  # URLError is an OSError
         raise _Dropped(f"cannot reach the server: {shown(str(getattr(error, 'reason', error)))}") from None
+
+
+def _open(asked: request.Request, timeout: float) -> Any:
+    return request.build_opener(_NoFTP).open(asked, timeout=timeout)
+
+
+def _within(seconds: float, function: Callable[[], Any]) -> Any:
+    """What a function gives, if it does in time: a server may send its headers a letter at a time."""
+    answers: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+
+    def answer() -> None:
+        try:
+            answers.put((function(), None))
+        except BaseException as error:
+            answers.put((None, error))
+
+    threading.Thread(target=answer, daemon=True).start()
+    try:
+        value, error = answers.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError(f"no answer within {seconds:g} seconds") from None
+    if error is not None:
+        raise error
+    return value
 
 
 def _place(wanted: _Wanted, response: http.client.HTTPResponse, have: int, old: _Note) -> tuple[int, _Note]:
