@@ -11,7 +11,7 @@ from onepass import __version__
 from onepass.bench import metrics
 from onepass.bench.metrics import Summary, summarise
 from onepass.bench.result import WINDOW, Result
-from onepass.bench.run_config import MEASURES, RunConfig
+from onepass.bench.run_config import RunConfig
 from onepass.config import unknown
 from onepass.errors import UsageError
 from onepass.methods.registry import METHODS, is_reference
@@ -173,11 +173,7 @@ def _printed(group: Group, printed: Printed) -> dict[str, Any] | None:
         return None
     settings = {"memory": memory} if memory else {}
     paper = RunConfig(config.method, stream=config.stream, net=PAPER_NET, settings=settings)
-    theirs = {
-        **series_names.own(paper),
-        **{name: series_names.own(config)[name] for name in MEASURES},
-        **series_names.shared(paper),
-    }
+    theirs = {**series_names.own(paper), **series_names.shared(paper)}
     differs = series_names.differing({**series_names.shared(config), **series_names.own(config)}, [theirs])
     if len(group) != PAPER_RUNS:
         differs.append(_count(len(group), "run"))

@@ -6,12 +6,11 @@ import re
 from typing import Any
 
 from onepass.bench.result import Result
-from onepass.bench.run_config import MEASURES, SHARED, RunConfig
+from onepass.bench.run_config import SHARED, RunConfig
 from onepass.methods.registry import METHODS, is_reference
 from onepass.report import summary as report
 
 Group = list[Result]  # runs that differ in their seed alone
-BESIDE = ("average", *MEASURES)  # what was kept or measured beside training, which it does not change
 
 
 def named(groups: list[Group]) -> list[tuple[str, str, Group]]:
@@ -21,7 +20,7 @@ def named(groups: list[Group]) -> list[tuple[str, str, Group]]:
     found = []
     for config, group in zip(configs, groups, strict=True):
         near = [other for other in configs if other.stream == config.stream]
-        beside = {name: own(config)[name] for name in BESIDE}  # tells nothing from other panels
+        beside = {"average": own(config)["average"]}  # tells nothing from other panels
         rivals = [
             own(other) | ({} if panel(other) == panel(config) else beside)
             for other in near
@@ -50,9 +49,8 @@ def shared(config: RunConfig) -> dict[str, Any]:
 
 
 def own(config: RunConfig) -> dict[str, Any]:
-    """What may be special to a method; its memory has a place of its own."""
-    settings = {name: value for name, value in config.learner_config.to_json().items() if name != "memory"}
-    return {**settings, **{name: getattr(config, name) for name in MEASURES}}
+    """What may be special to a method; its memory has a place of its own, and what is measured changes no row."""
+    return {name: value for name, value in config.learner_config.to_json().items() if name != "memory"}
 
 
 def by_numbers(text: str) -> list[tuple[float, str]]:
