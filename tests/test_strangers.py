@@ -104,7 +104,8 @@ def saved(path: Path, **changes: Any) -> Path:
     return path
 
 
-def test_a_model_imports_only_what_is_allowed(trap: Path, tmp_path: Path) -> None:
+def test_a_model_imports_only_what_is_allowed(trap: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
     file = saved(tmp_path / "model", method="helper:Learner")
     with pytest.raises(UsageError, match=r"if you trust it, load\('.*model', allow=\('helper:Learner',\)\)"):
         onepass.load(file)
