@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gzip
+import importlib
 import io
 import json
 import random
@@ -44,6 +46,8 @@ def forms(folder: Path) -> dict[str, tuple[bytes, Read]]:
 
     import onepass
     from onepass.bench.presets import read_presets
+    from onepass.bench.run_config import RunConfig
+    from onepass.bench.stream import make_tasks
     from onepass.data import cache, safe_pickle
     from onepass.data.catalog import Datasets
     from onepass.learner.checkpoint import load_tree
@@ -92,10 +96,40 @@ def forms(folder: Path) -> dict[str, tuple[bytes, Read]]:
         (place / "cifar-10-binary.tar.gz").write_bytes(path.read_bytes())
         return Datasets(place).load("cifar10")
 
-    def array(path: Path) -> object:
-        (folder / "b.npz").write_bytes(path.read_bytes())
-        return Datasets(folder / "arrays").load(str(folder / "b.npz"))
+    def own(suffix: str) -> Read:
+        file = folder / f"own{suffix}"
 
+        def read(path: Path) -> object:
+            file.write_bytes(path.read_bytes())
+            return Datasets(folder / "arrays").load(str(file))
+
+        return read
+
+    rows = np.linspace(-3, 3, 48).reshape(12, 4)
+    np.savez_compressed(folder / "vectors.npz", x=rows, y=y)
+    np.save(folder / "rows.npy", rows)
+    np.save(folder / "own_labels.npy", y)
+    lines = ['a;b;"c";d;split;label', *(";".join([*map(repr, row.tolist()), "train", "cat"]) for row in rows)]
+    for number in range(1, 13):
+        lines[number] = lines[number].replace("cat", f'"{"cd"[number % 2]}at"')
+        lines[number] = lines[number].replace("train", "test") if number > 8 else lines[number]
+    text = "\n".join(lines).replace(";", ",").encode()
+
+    def digits(path: Path) -> object:
+        place = folder / "idx" / "mnist"
+        place.mkdir(parents=True, exist_ok=True)
+        for name in ("train", "t10k"):
+            (place / f"{name}-images-idx3-ubyte.gz").write_bytes(gzip.compress(images))
+            (place / f"{name}-labels-idx1-ubyte").write_bytes(struct.pack(">2I", 0x801, 4) + b"\0\1\0\1")
+        (place / "t10k-images-idx3-ubyte.gz").write_bytes(path.read_bytes())
+        return Datasets(place.parent).load("mnist")
+
+    def listed(path: Path) -> object:
+        (folder / "tasks.json").write_bytes(path.read_bytes())
+        config = RunConfig("er", class_order=str(folder / "tasks.json"))
+        return make_tasks(Datasets(folder / "data").load("digits"), config.stream_config, seed=0)
+
+    images = struct.pack(">4I", 0x803, 4, 28, 28) + bytes(4 * 784)
     array_of = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R(K\x01K\x02K\x02\x86"
     bytes_of = b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
     pickled = b"\x80\x02}(U\x04data" + array_of + bytes_of + b"\x89U\x04\x00\x01\x02\x03tbU\x06labels](K\x00K\x01eu."
@@ -105,12 +139,34 @@ def forms(folder: Path) -> dict[str, tuple[bytes, Read]]:
         "model": ((folder / "model").read_bytes(), onepass.load),
         "tree": ((folder / "model").read_bytes(), load_tree),
         "preset": (preset, lambda path: read_presets([path], ["er"], "digits")),
-        "npz": ((folder / "a.npz").read_bytes(), array),
+        "tasks": (b'[["0", 1], [2, "3"], [9]]', listed),
+        "idx": (gzip.compress(images), digits),
+        "npz": ((folder / "a.npz").read_bytes(), own(".npz")),
+        "vectors": ((folder / "vectors.npz").read_bytes(), own(".npz")),
+        "npy": ((folder / "rows.npy").read_bytes(), own(".npy")),
+        "csv": (text, own(".csv")),
+        **_parquet(folder, rows, y, own(".parquet")),
         "pickle": (pickled, lambda path: safe_pickle.load(path)),
         "png": (picture.getvalue(), photographs),
         "archive": (packed.getvalue(), packaged),
         "cache": (meta.read_bytes(), cached),
     }
+
+
+def _parquet(folder: Path, rows: Any, y: Any, read: Read) -> dict[str, tuple[bytes, Read]]:
+    """A table of columns and one of lists, if pyarrow is there."""
+    try:
+        pa, pq = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        return {}
+    columns = {f"c{number}": rows[:, number] for number in range(4)}
+    lists = {"words": pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), 4)}
+    found = {}
+    for form, numbers in (("parquet", columns), ("parquet-lists", lists)):
+        labels = y if form == "parquet" else [f"class {number}" for number in y]
+        pq.write_table(pa.table({**numbers, "label": labels}), folder / form, row_group_size=5)
+        found[form] = (folder / form).read_bytes(), read
+    return found
 
 
 def _signed(folder: Path, rng: random.Random) -> dict[str, Callable[[], bytes]]:
@@ -181,6 +237,7 @@ def fuzz(seconds: float, seed: int = 0, keep: Path | None = None) -> Counter[str
         folder = Path(name)
         known = forms(folder)
         old = [(form, file.read_bytes()) for form in known for file in sorted((CORPUS / form).glob("*"))]
+        old += [(form, b"") for form in known]  # each once, however busy the machine is
         signed = _signed(folder, rng)
         while time.monotonic() < end or old:
             form, content = old.pop() if old else (rng.choice(list(known)), b"")

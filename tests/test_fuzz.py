@@ -11,6 +11,5 @@ import fuzz
 def test_mutated_files_are_read_or_refused_with_an_error_of_ours() -> None:
     counts = fuzz.fuzz(10, seed=2)
     assert not counts["foreign errors"]
-    assert all(
-        counts[form] for form in ("result", "model", "tree", "preset", "npz", "pickle", "png", "archive", "cache")
-    )
+    read = ("result", "model", "tree", "preset", "pickle", "png", "archive", "cache")
+    assert all(counts[form] for form in (*read, "npz", "vectors", "npy", "csv"))

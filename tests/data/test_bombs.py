@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import socket
@@ -25,7 +26,7 @@ from onepass.errors import UsageError
 LOAD = """
 import json, resource, sys
 import torch
-from onepass.data import cache, folder, images, npz
+from onepass.data import cache, csv_table, folder, images, npy, npz, parquet_table
 from onepass.data.catalog import Datasets
 from onepass.errors import BadData, UsageError
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -63,6 +64,29 @@ def npz(path: Path, *members: tuple[str, bytes, int]) -> Path:
     return path
 
 
+@pytest.mark.system
+def test_an_idx_file_is_read_as_far_as_its_header_says(tmp_path: Path) -> None:
+    """A megabyte that unpacks to a gigabyte; the header says that it is ten images, or four billion."""
+    folder = tmp_path / "data" / "mnist"
+    folder.mkdir(parents=True)
+    for name, dims in (("train", 10), ("t10k", 10)):
+        (folder / f"{name}-images-idx3-ubyte").write_bytes(struct.pack(">4I", 0x803, dims, 28, 28) + bytes(dims * 784))
+        (folder / f"{name}-labels-idx1-ubyte").write_bytes(struct.pack(">2I", 0x801, dims) + bytes(dims))
+    (folder / "train-images-idx3-ubyte").unlink()
+    for n, said in (
+        (10, "it holds more than it says"),
+        (2**32 - 1, "with n from 1 to 100,000, got 4294967295 x 28 x 28"),
+    ):
+        with gzip.open(folder / "train-images-idx3-ubyte.gz", "wb") as file:
+            file.write(struct.pack(">4I", 0x803, n, 28, 28))
+            for _ in range(64):
+                file.write(bytes(1 << 24))
+        assert (folder / "train-images-idx3-ubyte.gz").stat().st_size < 2_000_000
+        message, megabytes = loaded(Path("mnist"), tmp_path / "data")
+        assert said in message
+        assert megabytes < 100
+
+
 def test_an_array_in_fortran_order_is_not_read_whole(tmp_path: Path) -> None:
     n = 120_000
     file = npz(
@@ -85,6 +109,71 @@ def test_labels_of_endless_names_are_refused(tmp_path: Path) -> None:
     said, megabytes = loaded(file, tmp_path / "data")
     assert "1000 letters are allowed" in said
     assert megabytes < 100
+
+
+@pytest.mark.parametrize(("shape", "kind"), [((2, 10_000_000), "<f8"), ((2, 8_000, 10_000), "|u1")])
+def test_samples_of_endless_size_are_refused(tmp_path: Path, shape: tuple[int, ...], kind: str) -> None:
+    file = npz(
+        tmp_path / "bomb.npz",
+        ("x", header(shape, kind, False), 2 * 80_000_000),
+        ("y", header((2,), "<i8", False), 16),
+    )
+    said, megabytes = loaded(file, tmp_path / "data")
+    assert "x has samples of 80,000,000 bytes; at most 64 MiB are allowed" in said
+    assert megabytes < 100
+
+
+def test_a_line_without_end_is_not_read_whole(tmp_path: Path) -> None:
+    for name, start in (("header.csv", b""), ("row.csv", b"a,label\n1,")):
+        with (tmp_path / name).open("wb") as file:
+            file.write(start)
+            file.truncate(4 << 30)  # of zeros, which take no place on the disk
+        said, megabytes = loaded(tmp_path / name, tmp_path / "data")
+        assert "has more than the 4,194,304 bytes that are read" in said
+        assert megabytes < 100
+
+
+def test_columns_without_end_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "header.csv").write_bytes(b"a," * 2_000_000 + b"label\n")
+    said, megabytes = loaded(tmp_path / "header.csv", tmp_path / "data")
+    assert "expected 2 to 65,536 columns in the header, got 2,000,001" in said
+    assert megabytes < 150
+    (tmp_path / "row.csv").write_bytes(b"a,label\n" + b"11," * 1_000_000 + b"\n")
+    said, megabytes = loaded(tmp_path / "row.csv", tmp_path / "data")
+    assert "line 2: expected 2 cells as in the header, got 1000001" in said
+    assert megabytes < 150
+
+
+def test_a_cell_of_endless_digits_takes_no_time(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"a,label\n" + b"".join(b"9" * 100_000 + b",%d\n" % (i % 2) for i in range(20)))
+    said, megabytes = loaded(tmp_path / "a.csv", tmp_path / "data")
+    assert "column 'a' is inf, which is no number to learn from" in said
+    assert megabytes < 150
+
+
+def test_parquet_of_few_bytes_and_many_values_is_bounded(tmp_path: Path) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    zeros = pa.table({"a": np.zeros(1_000_000, dtype=np.float32), "label": np.arange(1_000_000) % 2})
+    with pq.ParquetWriter(tmp_path / "rows.parquet", zeros.schema, compression="zstd") as writer:
+        for _ in range(17):
+            writer.write_table(zeros, row_group_size=1_000_000)
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(50 * 60_000, dtype=np.float32)), 60_000)
+    values = pa.table({"a": lists, "label": np.arange(50) % 2})
+    with pq.ParquetWriter(tmp_path / "values.parquet", values.schema, compression="zstd") as writer:
+        for _ in range(30):
+            writer.write_table(values)
+    words = pa.DictionaryArray.from_arrays(pa.array([0, 1] * 2_500), ["x" * 5_000_000, "b"])  # 12 GB if copied
+    word = pa.table({"a": np.zeros(5_000), "label": words})
+    pq.write_table(word, tmp_path / "word.parquet", compression="zstd", store_schema=False)
+    for name, message in (
+        ("rows", "expected 1 to 16,777,216 rows, got 17,000,000"),
+        ("values", "declares 1,500 rows, 360,000,000 bytes, more than is allowed"),
+        ("word", "has a word of 5,000,000 bytes; expected 1 to 1000 letters"),
+    ):
+        assert (tmp_path / f"{name}.parquet").stat().st_size < 300_000
+        said, megabytes = loaded(tmp_path / f"{name}.parquet", tmp_path / "data")
+        assert message in said
+        assert megabytes < 200
 
 
 def png(path: Path, side: int) -> Path:
@@ -115,6 +204,7 @@ def test_images_of_many_pixels_are_skipped_or_decoded_one_at_a_time(tmp_path: Pa
 
 def test_a_download_that_drips_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "_GRACE", 0.3)
+    monkeypatch.setattr(fetch, "_within", lambda seconds, function: function())  # a busy machine answers late
 
     def drip(server: socket.socket) -> None:
         connection, _ = server.accept()
@@ -189,7 +279,7 @@ def test_names_and_labels_of_cifar_that_are_none(tmp_path: Path, monkeypatch: py
 
 
 def test_metadata_of_endless_brackets_names_no_class() -> None:
-    assert parquet._names({b"huggingface": b"[" * 100_000}, "label") == ()
+    assert parquet.class_names({b"huggingface": b"[" * 100_000}, "label") == ()
 
 
 def test_one_image_of_a_folder_that_is_none_stops_no_other(tmp_path: Path) -> None:

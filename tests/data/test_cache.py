@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import mmap
 import os
@@ -26,6 +27,7 @@ Block = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
 RNG = np.random.default_rng(0)
 X, Y = RNG.integers(0, 256, (20, 3, 4, 5), dtype=np.uint8), RNG.integers(0, 3, 20)
 X_TEST, Y_TEST = X[::-1][:7], Y[::-1][:7]
+V = RNG.normal(size=(20, 5)).astype(np.float32)
 
 
 def blocks(x: npt.NDArray[np.uint8], y: npt.NDArray[np.int64], step: int = 6) -> Iterator[Block]:
@@ -72,6 +74,90 @@ def test_blocks_of_other_sizes_and_strides_give_the_same_digest(tmp_path: Path) 
     assert one.digest == other.digest
     changed = Split(20, (3, 4, 5), partial(blocks, X, (Y + 1) % 3))
     assert cache.write_cache(tmp_path / "third", found_at(tmp_path / "from", train=changed)).digest != one.digest
+
+
+def vectors_at(path: Path, x: npt.NDArray[np.float32] = V, **changes: Any) -> LocatedFiles:
+    """Rows of numbers, some at a time."""
+    path.write_text("what the vectors were made from")
+
+    def rows(step: int) -> Iterator[tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]]:
+        for i in range(0, len(x), step):
+            yield x[i : i + step], Y[i : i + step]
+
+    train = Split(20, x.shape[1:], partial(rows, changes.get("step", 6)), dtype="float32")
+    test = Split(20, x.shape[1:], partial(rows, 7), dtype="float32")
+    return LocatedFiles("a form", (path,), lambda: Source(("a", "b", "c"), train, test))
+
+
+@pytest.mark.parametrize("shape", [(5,), (1,), (2, 3), (2, 3, 4)])
+def test_numbers_of_any_shape_come_back_mapped_and_equal(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    x = RNG.normal(size=(20, *shape)).astype(np.float32)
+    x[3] = np.float32(3e38)
+    x[4] = np.float32(-1e-45)  # the smallest there is
+    found = vectors_at(tmp_path / "from", x)
+    written = cache.write_cache(tmp_path / "cache", found)
+    again = cache.open_cache(tmp_path / "cache", found.files)
+    assert again is not None
+    for data in (written, again):
+        assert (data.x.dtype, data.x_test.dtype) == (torch.float32, torch.float32)
+        assert isinstance(data.x.mapped, mmap.mmap)  # type: ignore[attr-defined]  # added by the cache
+        assert data.x.numpy().tobytes() == data.x_test.numpy().tobytes() == x.tobytes()
+        assert data.y.tolist() == Y.tolist()
+    expected = hashlib.sha256(2 * (x.tobytes() + Y.astype("<i8").tobytes())).hexdigest()
+    assert written.digest == again.digest == expected
+    other = cache.write_cache(tmp_path / "other", vectors_at(tmp_path / "from", x, step=1))
+    assert other.digest == expected, "blocks do not matter"
+    again.release()
+    assert np.array_equal(again.x.numpy(), x)
+
+
+def test_a_damaged_number_is_found(tmp_path: Path) -> None:
+    cache.write_cache(tmp_path / "cache", vectors_at(tmp_path / "from"))
+    path = tmp_path / "cache" / "x.npy"
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+    assert cache.open_cache(tmp_path / "cache") is None
+    assert not cache.verify(tmp_path / "cache")
+
+
+def forged(folder: Path, **arrays: npt.NDArray[np.generic]) -> Dataset | None:
+    """A cache with other arrays, whose hash and sizes fit them, as a stranger would make it."""
+    meta = json.loads((folder / "meta.json").read_text())
+    digest = hashlib.sha256()
+    for name in ("x", "y", "x_test", "y_test"):
+        path = folder / f"{name}.npy"
+        if name in arrays:
+            np.save(path, arrays[name])
+        digest.update(np.load(path).tobytes())
+        meta["sizes"][name] = path.stat().st_size
+    (folder / "meta.json").write_text(json.dumps({**meta, "digest": digest.hexdigest()}))
+    return cache.open_cache(folder)
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"x": np.where(np.arange(100).reshape(20, 5) == 42, np.nan, V).astype(np.float32)},
+        {"x_test": np.where(np.arange(100).reshape(20, 5) == 42, -np.inf, V).astype(np.float32)},
+        {"x": V.astype(np.float64)},
+        {"x": V[:, :4]},
+        {"x": V[:, :, None]},
+        {"x": V[:, 0]},
+        {"x": V[0, 0]},
+        {"x": np.asfortranarray(V)},
+        {"x": V.view(np.uint8)},
+        {"y": Y[0]},
+        {"y": Y[:, None]},
+    ],
+    ids=["nan", "infinite", "double", "narrow", "deep", "flat", "scalar", "fortran", "bytes", "label", "labels"],
+)
+def test_a_cache_of_a_stranger_is_no_data_whatever_its_hash_says(
+    tmp_path: Path, arrays: dict[str, npt.NDArray[np.generic]]
+) -> None:
+    cache.write_cache(tmp_path / "cache", vectors_at(tmp_path / "from"))
+    assert forged(tmp_path / "cache", x=V + 1) is not None, "a fitting one is read"
+    assert forged(tmp_path / "cache", **arrays) is None
 
 
 def test_it_is_stale_when_its_files_change(tmp_path: Path) -> None:
@@ -217,10 +303,14 @@ def test_a_crash_while_writing_leaves_what_was_there(tmp_path: Path, error: type
         Split(20, (3, 5, 4), partial(blocks, X, Y)),
         Split(20, (3, 4, 5), partial(blocks, X.astype(np.int64), Y)),
         Split(20, (3, 4, 5), partial(blocks, X, Y[:19])),
+        Split(20, (3, 4, 5), partial(blocks, X, Y), dtype="float32"),
+        Split(20, (5,), lambda: iter([(V, Y)])),
+        Split(20, (5,), lambda: iter([(V.astype(np.float64), Y)]), dtype="float32"),  # type: ignore[list-item]
+        Split(20, (5,), lambda: iter([(V + np.float32(np.inf), Y)]), dtype="float32"),
     ],
 )
 def test_a_reader_that_does_not_keep_its_word_is_an_error(tmp_path: Path, train: Split) -> None:
-    with pytest.raises(ValueError, match=r"block of|were announced"):
+    with pytest.raises(ValueError, match=r"block of|block with a NaN|were announced"):
         cache.write_cache(tmp_path / "cache", found_at(tmp_path / "from", train=train))
     assert [path.name for path in tmp_path.iterdir()] == ["from"]
 

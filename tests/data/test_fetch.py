@@ -139,7 +139,7 @@ def left(to: Path) -> dict[str, int]:
 
 def fails(site: Site, to: Path, **expected: Any) -> str:
     with pytest.raises(DownloadError) as caught:
-        download(site.url, to, timeout=2, attempts=3, **expected)  # sha256, md5, size
+        download(site.url, to, timeout=60, attempts=3, **expected)  # sha256, md5, size
     assert not to.exists()
     for hint in (site.url, to.name, str(to.parent)):
         assert hint in str(caught.value)

@@ -100,6 +100,33 @@ def test_get_says_how_mini_imagenet_is_had(tmp_path: Path, capsys: pytest.Captur
     assert "mini-imagenet-cache-train.pkl (813 MB)" in said
 
 
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "tiny-imagenet", "cub200", "core50"])
+def test_get_says_where_the_others_are_had_and_where_they_belong(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["data", "get", name, "--data-dir", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert str(tmp_path) in said
+    assert said.endswith(f"Then: onepass data check {name}\n")
+
+
+def test_check_counts_every_domain(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "check", "inverted-digits", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["domains"] == {name: {"train": 1438, "test": 359} for name in ("white on black", "black on white")}
+    assert main(["data", "check", "inverted-digits"]) == 0
+    assert "white on black (1,438 and 359), black on white (1,438 and 359)" in capsys.readouterr().out
+
+
+def test_a_folder_with_the_name_of_a_stream_is_pointed_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "core50").mkdir()
+    assert main(["data", "check", "core50", "--data-dir", str(tmp_path / "data")]) == 2
+    assert "the folder of that name here is the stream ./core50" in capsys.readouterr().err
+
+
 def test_check_of_digits_counts_every_class(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "check", "digits"]) == 0
     said = capsys.readouterr().out

@@ -152,7 +152,7 @@ NAN[4, 1, 2, 3] = np.nan
         ({"x": X, "y": Y, "x_test": X[:2], "y_test": Y[:2]}, "y_test lacks the class '3' of y"),
         ({"x": X[:, :2], "y": Y}, "x is (10, 2, 6, 5); images are (n, h, w)"),
         ({"x": X[:, :, :3, :3], "y": Y}, "x is (10, 3, 3, 3)"),  # which axis are the channels?
-        ({"x": X[0, 0], "y": Y[:6]}, "x is (6, 5)"),
+        ({"x": X[0, 0, 0], "y": Y[:5]}, "x is (5,)"),
         ({"x": X.astype(np.int64), "y": Y}, "x is int64; images are uint8, or float from 0 to 1"),
         ({"x": X > 9, "y": Y}, "x.npy is an array of bool"),
         ({"x": NAN, "y": Y}, "x has values from nan to nan; float32 images must lie in 0..1"),
@@ -242,7 +242,7 @@ def test_damage_is_noticed_wherever_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"<html>404</html>", "this is an HTML page; np.savez_compressed(path, x=images, y=labels) makes one"),
+        (b"<html>404</html>", "this is an HTML page; np.savez_compressed(path, x=x, y=labels) makes one"),
         (b"", "this is no .npz file"),
         (npy(X), "this is no .npz file"),
         (b"PK\x03\x04 and no more", "damaged, or no .npz file"),

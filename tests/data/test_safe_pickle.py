@@ -68,10 +68,10 @@ def peak_kilobytes() -> int:
 
 def refused(data: bytes) -> str:
     """The message for a pickle that must not be read, quickly."""
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(BadPickle) as caught:
         load(data)
-    assert time.perf_counter() - start < 10  # not minutes, even on a busy machine
+    assert time.process_time() - start < 10  # not minutes
     return str(caught.value)
 
 
@@ -352,7 +352,7 @@ def test_a_file_that_is_something_else_is_called_what_it_is(start: bytes, kind: 
 SEEDS = [cifar(), *(pickle.dumps({"x": PIXELS[:2], "n": np.int64(3), "y": [1, "a", b"b", ()]}, p) for p in range(6))]
 
 
-@settings(max_examples=250, deadline=2000)
+@settings(max_examples=250, deadline=None)
 @given(
     st.sampled_from(SEEDS),
     st.lists(st.tuples(st.integers(0, 2000), st.binary(max_size=4), st.integers(0, 4)), max_size=6),
@@ -365,16 +365,17 @@ def test_mutated_pickles_are_read_or_refused(seed: bytes, edits: list[tuple[int,
     reads_or_refuses(bytes(data))
 
 
-@settings(max_examples=150, deadline=2000)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(st.sampled_from([bytes([n]) for n in range(256)] + SEEDS[:2] + [EMPTY_ARRAY, DTYPE_U1]), max_size=60))
 def test_random_opcodes_are_read_or_refused(pieces: list[bytes]) -> None:
     reads_or_refuses(b"\x80\x02" + b"".join(pieces) + b".")
 
 
 def reads_or_refuses(data: bytes) -> None:
-    before = peak_kilobytes()
+    before, start = peak_kilobytes(), time.process_time()
     with contextlib.suppress(BadPickle):
         only_plain(load(data))
+    assert time.process_time() - start < 2
     assert peak_kilobytes() - before < 100_000
 
 

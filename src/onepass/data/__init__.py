@@ -1,4 +1,4 @@
-"""Sources of images: readers give blocks of bytes, `cache` makes arrays of them once, `catalog` knows them by name."""
+"""Sources of images and vectors: readers give blocks, `cache` makes arrays of them, `catalog` knows them by name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    Blocks = Iterator[tuple[NDArray[np.uint8], NDArray[np.int64]]]
+    Blocks = Iterator[tuple[NDArray[np.uint8] | NDArray[np.float32], NDArray[np.int64]]]
 
 SUFFIXES = (".jpg", ".jpeg", ".jpe", ".png", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".pbm", ".pnm", ".tif", ".tiff")
 BadImages = Literal["skip", "error"]  # what to do about images that do not decode
@@ -21,27 +21,34 @@ HIDDEN = (".", "__MACOSX")  # how names begin that are not looked at
 
 @dataclass(frozen=True)
 class Dataset:
-    """Images (n, c, h, w) uint8 with labels 0..len(classes)-1, for training and for testing."""
+    """Samples with labels 0..len(classes)-1, for training and for testing.
+
+    Images are (n, c, h, w) uint8. Anything else is float32 of any shape (n, ...), finite: vectors are (n, d).
+    """
 
     x: Tensor
     y: Tensor
     x_test: Tensor
     y_test: Tensor
     classes: tuple[str, ...]
-    digest: str = ""  # of all images and labels
+    digest: str = ""  # of all samples and labels
+    domain: Tensor | None = None  # of each training sample, as its place in `domains`; None: the data has no domains
+    domain_test: Tensor | None = None
+    domains: tuple[str, ...] = ()
 
     def release(self) -> None:
-        """Give back the memory of rows that were read; where images are mapped from a file they can be read again."""
+        """Give back the memory of rows that were read; where they are mapped from a file they can be read again."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """n images of one shape (c, h, w) that `blocks` reads some at a time."""
+    """n samples of one shape and kind that `blocks` reads some at a time."""
 
     n: int
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
     blocks: Callable[[], Blocks]
     exact: bool = True  # else there may be fewer than n: only decoding tells
+    dtype: Literal["uint8", "float32"] = "uint8"  # bytes of images, or finite numbers
 
 
 @dataclass(frozen=True)
@@ -53,6 +60,7 @@ class Source:
     test: Split
     notes: tuple[str, ...] = ()  # a split that was made here, a size that was chosen
     finish: Callable[[], tuple[str, ...]] = tuple  # after all blocks: notes known only then, or a UsageError
+    domains: tuple[str, ...] = ()  # if there are any, a label is domain * len(classes) + class
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Literal, cast
 
-from onepass.errors import BadData
+from onepass.errors import UNREADABLE, BadData
 
 _CHUNK = 1 << 20
 _MAX_HEADER = 4 << 20  # tarfile reads a long-name or pax header whole, whatever size it declares
@@ -55,7 +55,7 @@ _BROKEN = (
     lzma.LZMAError,
     struct.error,
 )
-_OVERWHELMED = (MemoryError, OverflowError, RecursionError)  # tarfile recurses into headers of headers
+_OVERWHELMED = (OverflowError, RecursionError)  # tarfile recurses into headers of headers
 _Entry = tuple[str, str, Callable[[], IO[bytes]] | None]  # name, why it is refused if it is, content unless a folder
 
 
@@ -193,6 +193,8 @@ def _explained(archive: Path, member: str = "") -> Iterator[None]:
         raise
     except _Refused as error:
         raise ArchiveError(f"{where}: {error}") from None
+    except MemoryError as error:
+        raise ArchiveError(f"{where}: {UNREADABLE}") from error
     except (*_BROKEN, *_OVERWHELMED) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
         raise ArchiveError(f"{where}: cannot be read: {shown(reason)}") from error

@@ -1,4 +1,4 @@
-"""Images as plain arrays on disk, made once from whatever they came as, checked by hash, opened in milliseconds.
+"""Samples as plain arrays on disk, made once from whatever they came as, checked by hash, opened in milliseconds.
 
 A cache is a folder of `.npy` files (never loaded with pickle) and a `meta.json` with their hash and with the names,
 sizes and times of the files they were made from: if those change, it is made again. It appears whole or not at all.
@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -27,19 +27,23 @@ from onepass.data import HIDDEN, SUFFIXES, Dataset, LocatedFiles, Source, Split
 from onepass.errors import RunError, UsageError
 from onepass.files import UMASK, lock, sync_folder, write_text
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 FORMAT = "onepass-arrays-1"
 ARRAYS = ("x", "y", "x_test", "y_test")
+DOMAINS = ("domain", "domain_test")  # of data that has domains
 TICK = 0.02  # seconds: longer than what file systems tell times apart by
-SMALL = 1 << 28  # bytes of images that may stay resident: giving pages back costs reading them again
-Progress = Callable[[int, int], None]  # images done, images in all
+SMALL = 1 << 28  # bytes of samples that may stay resident: giving pages back costs reading them again
+Progress = Callable[[int, int], None]  # samples done, samples in all
 
 
 class Mapped(Dataset):
-    """A data set whose images stay in their file until they are asked for."""
+    """A data set whose samples stay in their file until they are asked for."""
 
     def release(self) -> None:
-        for images in (self.x, self.x_test):
-            mapped = getattr(images, "mapped", None)
+        for samples in (self.x, self.x_test):
+            mapped = getattr(samples, "mapped", None)
             if mapped is not None and len(mapped) > SMALL:
                 mapped.madvise(mmap.MADV_DONTNEED)
 
@@ -83,26 +87,55 @@ def open_cache(folder: Path, files: tuple[Path, ...] | None = None) -> Dataset |
         if meta["format"] != FORMAT or (files is not None and meta["files"] != stamp(files)):
             return None
         x, y, x_test, y_test = (_map(folder / f"{name}.npy", meta["sizes"][name]) for name in ARRAYS)
-        data = Mapped(x, y, x_test, y_test, tuple(map(str, meta["classes"])), str(meta["digest"]))
+        domains = tuple(map(str, meta.get("domains", ())))
+        of = {name: _map(folder / f"{name}.npy", meta["sizes"][name]) for name in (DOMAINS if domains else ())}
+        classes, digest = tuple(map(str, meta["classes"])), str(meta["digest"])
+        data = Mapped(x, y, x_test, y_test, classes, digest, of.get("domain"), of.get("domain_test"), domains)
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    for images, labels in ((x, y), (x_test, y_test)):
-        if images.dtype != torch.uint8 or labels.dtype != torch.int64 or len(images) != len(labels):
-            return None
-        if len(labels) and not (labels.min() >= 0 and labels.max() < len(data.classes)):
-            return None
+    if not _sound(data):
+        return None
     stamps = _stamps(folder)
     if meta.get("stamps") != stamps:  # another disk, a restored backup, a version without stamps, or damage
-        if digest_of(data) != data.digest:
+        if digest_of(data) != data.digest or not _finite(data):
             return None
         with suppress(RunError):  # it may be somebody else's
             write_text(folder / "meta.json", json.dumps({**meta, "stamps": stamps}, indent=1))
     return data
 
 
+def _within(labels: torch.Tensor, n: int) -> bool:
+    """Whether these are places in a list of n."""
+    return labels.dtype == torch.int64 and (not len(labels) or bool(labels.min() >= 0 and labels.max() < n))
+
+
+def _sound(data: Dataset) -> bool:
+    """Whether the arrays are of the kinds and sizes that a data set has, and their labels in range."""
+    if data.x.dtype != data.x_test.dtype or data.x.shape[1:] != data.x_test.shape[1:]:
+        return False
+    for samples, labels, domain in ((data.x, data.y, data.domain), (data.x_test, data.y_test, data.domain_test)):
+        if samples.dtype not in (torch.uint8, torch.float32) or samples.dim() < 2 or not samples.is_contiguous():
+            return False
+        if labels.shape != samples.shape[:1] or not _within(labels, len(data.classes)):
+            return False
+        if domain is not None and (domain.shape != labels.shape or not _within(domain, len(data.domains))):
+            return False
+    return True
+
+
+def _finite(data: Dataset) -> bool:
+    """Whether all samples are numbers; what readers wrote is, but the hash of a stranger's cache fits anything."""
+    if data.x.dtype == torch.uint8:
+        return True
+    whole = all(bool(block.isfinite().all()) for x in (data.x, data.x_test) for block in x.split(1000))
+    data.release()
+    return whole
+
+
 def _stamps(folder: Path) -> dict[str, list[int]]:
     """Sizes and times of the arrays. Nothing can write to a file without moving the second of its times."""
-    found = {name: (folder / f"{name}.npy").stat() for name in ARRAYS}
+    names = [*ARRAYS, *(name for name in DOMAINS if (folder / f"{name}.npy").exists())]
+    found = {name: (folder / f"{name}.npy").stat() for name in names}
     return {name: [facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns] for name, facts in found.items()}
 
 
@@ -163,26 +196,30 @@ def _place(room: Path, folder: Path) -> None:
     try:
         os.replace(room, folder)
     except OSError:
-        if open_cache(folder) is None:  # else another process was quicker, with the same images
+        if open_cache(folder) is None:  # else another process was quicker, with the same samples
             raise
     sync_folder(folder.parent)
 
 
 def _fill(room: Path, source: Source, facts: dict[str, Any], progress: Progress) -> None:
     total, done = source.train.n + source.test.n, 0
-    digest, sizes = hashlib.sha256(), {}
+    digest = hashlib.sha256()
 
-    def advance(images: int) -> None:
+    def advance(samples: int) -> None:
         nonlocal done
-        done += images
+        done += samples
         progress(done, total)
 
     for suffix, split in (("", source.train), ("_test", source.test)):
-        x, y = room / f"x{suffix}.npy", room / f"y{suffix}.npy"
-        _write(x, y, split, digest, advance)
-        sizes.update({path.stem: path.stat().st_size for path in (x, y)})
+        labels = _write(room / f"x{suffix}.npy", split, digest, advance)
+        if source.domains:
+            domain, labels = np.divmod(labels, len(source.classes))
+            _save(room / f"domain{suffix}.npy", domain, digest)
+        _save(room / f"y{suffix}.npy", labels, digest)
+    sizes = {path.stem: path.stat().st_size for path in room.glob("*.npy")}
     meta = {
         "format": FORMAT,
+        **({"domains": source.domains} if source.domains else {}),
         "classes": source.classes,
         "digest": digest.hexdigest(),
         "sizes": sizes,
@@ -194,53 +231,66 @@ def _fill(room: Path, source: Source, facts: dict[str, Any], progress: Progress)
     sync_folder(room)
 
 
-def _write(x_path: Path, y_path: Path, split: Split, digest: Any, advance: Callable[[int], None]) -> None:
+def _write(path: Path, split: Split, digest: Any, advance: Callable[[int], None]) -> NDArray[np.int64]:
+    """Write the samples of a split; their labels."""
     labels = [np.zeros(0, dtype=np.int64)]
-    with x_path.open("wb") as file:  # written onwards, not mapped: a mapped gigabyte would be resident
-        start = _header(file, split.n, split.shape)
-        for images, y in split.blocks():
-            if images.dtype != np.uint8 or images.shape != (len(y), *split.shape):
-                raise ValueError(f"a block of {images.dtype} {images.shape} for {len(y)} images of {split.shape}")
-            block = np.ascontiguousarray(images)
+    with path.open("wb") as file:  # written onwards, not mapped: a mapped gigabyte would be resident
+        start = _header(file, split.n, split)
+        for samples, y in split.blocks():
+            if samples.dtype != np.dtype(split.dtype) or samples.shape != (len(y), *split.shape):
+                wanted = f"{len(y)} samples of {split.dtype} {split.shape}"
+                raise ValueError(f"a block of {samples.dtype} {samples.shape} for {wanted}")
+            if split.dtype == "float32" and not np.isfinite(samples).all():
+                raise ValueError("a block with a NaN or an infinity, which its reader should have refused")
+            block = np.ascontiguousarray(samples)
             file.write(block.data)
             digest.update(block.data)
             labels.append(np.asarray(y, dtype=np.int64))
             advance(len(y))
         y = np.concatenate(labels)
         if len(y) > split.n or (split.exact and len(y) < split.n):
-            raise ValueError(f"{len(y)} images where {split.n} were announced")
+            raise ValueError(f"{len(y)} samples where {split.n} were announced")
         if len(y) < split.n:
             file.seek(0)
-            end = _header(file, len(y), split.shape)
+            end = _header(file, len(y), split)
             assert end == start  # numpy pads headers, so that the first dimension can be written anew
             advance(split.n - len(y))  # the others were tried too
         file.flush()
         os.fsync(file.fileno())
-    digest.update(y.data)
-    with y_path.open("wb") as file:
-        np.save(file, y, allow_pickle=False)
+    return y
+
+
+def _save(path: Path, labels: NDArray[np.int64], digest: Any) -> None:
+    digest.update(labels.data)
+    with path.open("wb") as file:
+        np.save(file, labels, allow_pickle=False)
         file.flush()
         os.fsync(file.fileno())
 
 
-def _header(file: IO[bytes], n: int, shape: tuple[int, ...]) -> int:
-    """Write the header of n images; where it ends."""
-    np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": (n, *shape)})
+def _header(file: IO[bytes], n: int, split: Split) -> int:
+    """Write the header of n samples; where it ends."""
+    descr = np.lib.format.dtype_to_descr(np.dtype(split.dtype))
+    np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": (n, *split.shape)})
     return file.tell()
 
 
 def notes(folder: Path) -> list[str]:
-    """What a person should know about a cache's images."""
-    return list(json.loads((folder / "meta.json").read_text(encoding="utf-8"))["notes"])
+    """What a person should know about a cache's samples."""
+    try:
+        return list(json.loads((folder / "meta.json").read_text(encoding="utf-8"))["notes"])
+    except OSError as error:
+        raise RunError(f"{folder} cannot be read: {error.strerror}; the same command tries again") from error
 
 
 def digest_of(data: Dataset) -> str:
     """A hash of every byte of a data set."""
     digest = hashlib.sha256()
-    for x, y in ((data.x, data.y), (data.x_test, data.y_test)):
+    for x, domain, y in ((data.x, data.domain, data.y), (data.x_test, data.domain_test, data.y_test)):
         for block in x.split(1000):
             digest.update(block.numpy().data)
-        digest.update(y.numpy().data)
+        for labels in (y,) if domain is None else (domain, y):
+            digest.update(labels.numpy().data)
         data.release()
     return digest.hexdigest()
 

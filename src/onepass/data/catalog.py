@@ -1,4 +1,4 @@
-"""Streams by name or by path: who finds their images, and what suits them. A new form of data is a file and a line."""
+"""Streams by name or by path: who finds their data, and what suits them. A new form of data is a file and a line."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import hashlib
 import importlib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from onepass.config import unknown
 from onepass.data import BadImages, Dataset, LocatedFiles
@@ -21,6 +22,8 @@ class Stream:
     `find` is MODULE:FUNCTION below onepass.data, imported when it is needed. It is called with the data folder (with
     the path, for data of one's own), the size of images that was asked for and what to do about images that do not
     decode. It gives a data set, or where its files are, or None where there are none.
+
+    `vectors` tells of a path in the same way whether it holds vectors, where images are the rule.
     """
 
     find: str
@@ -32,11 +35,46 @@ class Stream:
     n_classes: int = 0  # 0: as there are
     shape: tuple[int, int, int] = (0, 0, 0)
     scales: bool = False  # whether another size of images may be asked for
+    scenario: str = "class-incremental"  # what methods run on unless told otherwise
+    vectors: str = ""
 
 
 STREAMS: dict[str, Stream] = {
     "digits": Stream(
         "digits:find", 5, "small-cnn", "digits", "8x8 digits, 10 classes; part of onepass", (), 10, (1, 8, 8)
+    ),
+    "rotated-digits": Stream(
+        "digit_domains:find_rotated",
+        6,
+        "small-cnn",
+        "digits",
+        "domains: the digits turned by 0, 15, 30, 45, 60 and 75 degrees; part of onepass",
+        (),
+        10,
+        (1, 8, 8),
+        scenario="domain-incremental",
+    ),
+    "inverted-digits": Stream(
+        "digit_domains:find_inverted",
+        2,
+        "small-cnn",
+        "digits",
+        "domains: the digits white on black and black on white; part of onepass",
+        (),
+        10,
+        (1, 8, 8),
+        scenario="domain-incremental",
+    ),
+    "permuted-digits": Stream(
+        "digit_domains:find_permuted",
+        5,
+        "small-cnn",
+        "none",
+        "domains: the digits, and their pixels in four other orders; part of onepass",
+        (),
+        10,
+        (1, 8, 8),
+        scenario="domain-incremental",
     ),
     "cifar10": Stream(
         "cifar:find_cifar10",
@@ -69,12 +107,71 @@ STREAMS: dict[str, Stream] = {
         (3, 84, 84),
         scales=True,
     ),
+    "mnist": Stream(
+        "idx:find_mnist",
+        5,
+        "small-cnn",
+        "digits",
+        "Split MNIST: 28x28 handwritten digits, 10 classes; onepass data get mnist",
+        ("split-mnist", "seq-mnist", "splitmnist"),
+        10,
+        (1, 28, 28),
+    ),
+    "fashion-mnist": Stream(
+        "idx:find_fashion",
+        5,
+        "small-cnn",
+        "colour",
+        "Split Fashion-MNIST: 28x28 clothes, 10 classes; onepass data get fashion-mnist",
+        ("split-fashion-mnist", "seq-fashion-mnist", "fashionmnist", "splitfashionmnist"),
+        10,
+        (1, 28, 28),
+    ),
+    "tiny-imagenet": Stream(
+        "tiny_imagenet:find",
+        10,
+        "resnet18",
+        "colour",
+        "Split Tiny ImageNet: 64x64 photographs, 200 classes; onepass data get tiny-imagenet",
+        ("split-tiny-imagenet", "split-tinyimagenet", "seq-tinyimg", "tinyimagenet", "tiny-imagenet-200"),
+        200,
+        (3, 64, 64),
+        scales=True,
+    ),
+    "cub200": Stream(
+        "cub:find",
+        10,
+        "slim-resnet18",
+        "colour",
+        "Split CUB-200-2011: photographs of birds, scaled to 64x64, 200 classes; onepass data get cub200",
+        ("split-cub200", "seq-cub200", "cub-200", "cub-200-2011"),
+        200,
+        (3, 64, 64),
+        scales=True,
+    ),
+    "core50": Stream(
+        "core50:find",
+        8,
+        "slim-resnet18",
+        "colour",
+        "CORe50: 128x128 photographs of 50 objects, domains are its sessions; onepass data get core50",
+        ("core-50",),
+        50,
+        (3, 128, 128),
+        scales=True,
+        scenario="domain-incremental",
+    ),
 }
 OWN: dict[str, Stream] = {  # data of one's own, by the suffix of its path
-    "": Stream("folder:find", 5, "slim-resnet18", "colour", "a folder of images", scales=True),
-    ".npz": Stream("npz:find", 5, "slim-resnet18", "colour", "an .npz"),
+    "": Stream("own_folder:find", 5, "slim-resnet18", "colour", "a folder of images", scales=True),
+    ".npz": Stream("npz:find", 5, "slim-resnet18", "colour", "an .npz", vectors="npz:holds_vectors"),
+    ".npy": Stream("npy:find", 5, "slim-resnet18", "colour", "an .npy", vectors="npy:holds_vectors"),
+    ".csv": Stream("csv_table:find", 5, "mlp", "none", "a .csv"),
+    ".tsv": Stream("csv_table:find", 5, "mlp", "none", "a .tsv"),
+    ".parquet": Stream("parquet_table:find", 5, "mlp", "none", "a .parquet"),
 }
-PATHS = " or ".join(stream.about for stream in OWN.values())  # for help texts
+_abouts = [stream.about for stream in OWN.values()]
+PATHS = f"{', '.join(_abouts[:-1])} or {_abouts[-1]}"  # for help texts
 
 
 def is_path(name: str) -> bool:
@@ -82,7 +179,7 @@ def is_path(name: str) -> bool:
 
 
 def _suffix(name: str) -> str:
-    suffix = Path(name).suffix
+    suffix = Path(name).suffix.lower()
     return suffix if suffix in OWN else ""
 
 
@@ -100,6 +197,19 @@ def canonical(name: str) -> str:
 def find_stream(name: str) -> Stream:
     """What is known about a stream given by its canonical name."""
     return OWN[_suffix(name)] if is_path(name) else STREAMS[name]
+
+
+def suited(name: str) -> Stream:
+    """The same after a look at the file, if its form may hold images or vectors: other networks suit vectors."""
+    stream = find_stream(name)
+    holds_vectors = stream.vectors and _called(stream.vectors, Path(name))
+    return replace(stream, net="mlp", augment="none") if holds_vectors else stream
+
+
+def _called(function: str, *values: Any) -> Any:
+    """What MODULE:FUNCTION below onepass.data gives."""
+    module, _, name = function.partition(":")
+    return getattr(importlib.import_module(f"onepass.data.{module}"), name)(*values)
 
 
 def data_dir(given: Path | str | None = None) -> Path:
@@ -186,10 +296,8 @@ def load(name: str, *, root: Path | str | None = None, image_size: int = 0) -> D
 
 def find(name: str, place: Path, image_size: int = 0, bad_images: BadImages = "skip") -> Dataset | LocatedFiles | None:
     """The files of a stream, in whatever form they are there."""
-    module, _, function = find_stream(name).find.partition(":")
-    located: Dataset | LocatedFiles | None = getattr(importlib.import_module(f"onepass.data.{module}"), function)(
-        Path(name) if is_path(name) else place, image_size, bad_images
-    )
+    where = Path(name) if is_path(name) else place
+    located: Dataset | LocatedFiles | None = _called(find_stream(name).find, where, image_size, bad_images)
     return located
 
 
@@ -202,5 +310,9 @@ def _missing(name: str, place: Path) -> str:
     if is_path(name):
         path = Path(name)
         what = "has no class folders" if path.is_dir() else "is a single file" if path.exists() else "does not exist"
-        return f"{name} {what}: expected a folder of class/image.jpg, of train/class and test/class, or an .npz"
-    return f"no {name} in {place}; run: onepass data get {name}   (--data-dir or ONEPASS_DATA name another folder)"
+        files = ", ".join(suffix for suffix in OWN if suffix)
+        return f"{name} {what}: expected a folder of class/image.jpg, of train/class and test/class, or {files}"
+    here = f"; the folder of that name here is the stream .{os.sep}{name}" if Path(name).is_dir() else ""
+    return (
+        f"no {name} in {place}; run: onepass data get {name}   (--data-dir or ONEPASS_DATA name another folder){here}"
+    )

@@ -1,10 +1,10 @@
-"""A person's own images: a folder for each class, perhaps under `train` and `test`."""
+"""A person's own images: a folder for each class, perhaps in one for each domain, perhaps under `train` and `test`."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, compress
 from pathlib import Path
@@ -26,12 +26,13 @@ Labelled = tuple[Path, int]
 
 @dataclass(frozen=True)
 class Layout:
-    """Where a folder keeps its classes: each class's folder by its name."""
+    """Where a folder keeps its classes: each class's folder by its name, or by domain/class."""
 
     root: Path
     train: dict[str, Path]
     test: dict[str, Path] | None  # None: held out of train
     unused: tuple[str, ...] = ()  # folders beside train and test
+    domains: tuple[str, ...] = ()
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -43,15 +44,39 @@ def find(path: Path, image_size: int = 0, bad_images: BadImages = "skip") -> Loc
     layout = detect_layout(path)
     if layout is None:
         return None
-    form = "image folder, train and test" if layout.test else "image folder, one folder for each class"
+    each = "domain and class" if layout.domains else "class"
+    form = "image folder, train and test" if layout.test else f"image folder, one folder for each {each}"
     return LocatedFiles(form, layout.files, partial(_read, layout, image_size, bad_images))
 
 
 def detect_layout(path: Path) -> Layout | None:
-    """Train and test if there are folders of that name with class folders in them, else every folder is a class."""
-    if not path.is_dir():
+    """Train and test if there are folders of that name with class folders in them, else every folder is a class; or
+    a domain, if all have the same class folders and nothing else in them."""
+    layout = _layout(path.resolve()) if path.is_dir() else None
+    if layout is None:
         return None
-    root = path.resolve()
+    train, test = _by_domain(layout.train), None if layout.test is None else _by_domain(layout.test)
+    if not train or test == {}:
+        return layout
+    return replace(layout, train=train, test=test, domains=tuple(layout.train))
+
+
+def _by_domain(folders: dict[str, Path]) -> dict[str, Path]:
+    """The class folders by domain/class if these are domains: two or more that hold no images but the same classes."""
+    inside: dict[str, dict[str, Path]] = {}
+    for name, path in folders.items():
+        if any(Path(entry.name).suffix.lower() in SUFFIXES for entry in _entries(path)):
+            return {}
+        inside[name] = subfolders(path)
+        names = inside[name].keys()
+        if len(names) < 2 or names != next(iter(inside.values())).keys() or "train" in names:
+            return {}
+    if len(inside) < 2:
+        return {}
+    return {f"{domain}/{name}": path for domain, classes in inside.items() for name, path in classes.items()}
+
+
+def _layout(root: Path) -> Layout | None:
     top = subfolders(root)
     by_role = {name.lower(): name for name in top}
     train = subfolders(top[by_role["train"]]) if "train" in by_role else {}
@@ -120,13 +145,17 @@ def _read(layout: Layout, image_size: int, bad_images: BadImages) -> Source:
     if more := [name for name in layout.test or () if name not in layout.train]:
         raise UsageError(f"{layout.root} has {_some(more)} to test on, but nothing of that name to train on")
     notes = [f"not used: the folder {name}" for name in layout.unused]
+    names = tuple(dict.fromkeys(name.rpartition("/")[2] for name in classes))
+    if layout.domains:
+        notes.append(f"{_some(layout.domains)} are domains: each has the classes {_some(names)}")
     train = _labelled(layout.root, classes, layout.train)
     if layout.test is not None:
         test = _labelled(layout.root, classes, layout.test)
     else:
         train, test = hold_out(layout.root, train, classes, TEST_SHARE, "folder")
         notes.append(f"no test folder: {TEST_SHARE:.0%} of each class were held out for testing (seed {images.SEED})")
-    return assemble(layout.root, classes, train, test, image_size, bad_images, notes)
+    source = assemble(layout.root, classes, train, test, image_size, bad_images, notes)
+    return replace(source, classes=names, domains=layout.domains)
 
 
 def _labelled(root: Path, classes: tuple[str, ...], folders: dict[str, Path]) -> list[Labelled]:
@@ -157,7 +186,10 @@ def assemble(
     bad_images: BadImages,
     notes: Sequence[str],
 ) -> Source:
-    """A source of the images that decode. Only headers are read here: each image is decoded once, by its block."""
+    """A source of the images that decode. Only headers are read here: each image is decoded once, by its block.
+
+    A label may be domain * len(classes) + class.
+    """
     bad: dict[Path, str] = {}  # and why: known from the header of some, from the block of others
     check = partial(_all_there, root, classes, train, test, bad)
     check()
@@ -194,10 +226,10 @@ def _all_there(
 ) -> None:
     """Every class needs good images on both sides."""
     for side, found in (("train", train), ("test", test)):
-        missing = set(range(len(classes))) - {label for path, label in found if path not in bad}
+        missing = set(range(len(classes))) - {label % len(classes) for path, label in found if path not in bad}
         if not missing:
             continue
-        lost = [f"{path} ({bad[path]})" for path, label in found if label in missing and path in bad]
+        lost = [f"{path} ({bad[path]})" for path, label in found if label % len(classes) in missing and path in bad]
         problem = f"has no images that decode (such as {lost[0]})" if lost else "has no images"
         if all(path in bad for path, _ in (*train, *test)):
             raise UsageError(f"{root} {problem}{WHERE}")

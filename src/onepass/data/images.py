@@ -6,6 +6,7 @@ scaled to the size, the longer side cut off evenly.
 
 from __future__ import annotations
 
+import errno
 import io
 import math
 import threading
@@ -22,7 +23,7 @@ from PIL import Image, UnidentifiedImageError
 
 from onepass.data import Split
 from onepass.data.archive import shown, sniff
-from onepass.errors import UsageError
+from onepass.errors import RunError, UsageError, lacks_memory
 from onepass.host import cores
 from onepass.seeds import child_seed
 
@@ -39,6 +40,8 @@ _MAX_PIXELS = 32_000_000  # of an image: a few hundred megabytes while it is dec
 _MAX_JPEG = 170_000_000  # which comes scaled down
 _LARGE = 4_000_000  # pixels from which images are decoded one at a time, whatever the threads
 _ONE_LARGE = threading.Lock()
+# What an image that is no good may say; anything else that the system says will pass, and the image is still wanted.
+_OF_THE_FILE = (None, errno.EINVAL, errno.ENOENT, errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR)
 _ORIENTATION = 0x0112  # the EXIF tag, and what its values ask for
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -114,6 +117,9 @@ def _opened(source: Path | bytes) -> Iterator[Image.Image]:
     except BadImage:
         raise
     except Exception as error:  # pillow's decoders let anything out of a damaged file
+        if lacks_memory(error) or (isinstance(error, OSError) and error.errno not in _OF_THE_FILE):
+            where = source if isinstance(source, Path) else "an image"
+            raise RunError(f"{where} cannot be read now ({_reason(source, error)}): mend that, or remove it") from error
         raise BadImage(_reason(source, error)) from error
 
 
@@ -197,15 +203,21 @@ def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Ite
 
 
 def held_out(
-    labels: NDArray[np.int64], classes: tuple[str, ...], share: float, purpose: str, where: Path
+    labels: NDArray[np.int64],
+    classes: tuple[str, ...],
+    share: float,
+    purpose: str,
+    where: Path,
+    sample: str = "image",
 ) -> NDArray[np.bool_]:
-    """Which images are for testing: in each class the end of a shuffle that its name and its size alone decide."""
+    """Which samples are for testing: in each class the end of a shuffle that its name and its size alone decide."""
     test = np.zeros(len(labels), dtype=np.bool_)
     sizes = np.bincount(labels, minlength=len(classes))
     for name, rows in zip(classes, np.split(np.argsort(labels, kind="stable"), np.cumsum(sizes)[:-1]), strict=True):
         n = len(rows)
         if n < 2:
-            raise UsageError(f"{where}: class {name!r} has {'one image' if n else 'no images'}; it needs at least two")
+            few = f"one {sample}" if n else f"no {sample}s"
+            raise UsageError(f"{where}: class {name!r} has {few}; it needs at least two")
         order = np.random.default_rng(child_seed(SEED, purpose, name)).permutation(n)
         test[rows[order[n - max(1, round(share * n)) :]]] = True
     return test

