@@ -24,8 +24,10 @@ from onepass.learner.augment import (
     draw_boxes,
     encode,
     hue_,
+    noise,
     saturation_,
 )
+from onepass.names import AUGMENTATION_NAMES
 
 
 def rng(seed: int = 0) -> torch.Generator:
@@ -350,7 +352,8 @@ def test_views_depend_on_their_generator_alone(augment: augment.Augment) -> None
 
 
 def test_views_by_name() -> None:
-    assert list(AUGMENTATIONS.items()) == [("colour", colour), ("digits", digits), ("none", None)]
+    assert list(AUGMENTATIONS.items()) == [("colour", colour), ("digits", digits), ("noise", noise), ("none", None)]
+    assert list(AUGMENTATIONS) == list(AUGMENTATION_NAMES)
 
 
 def test_bytes_and_odd_channels_are_refused() -> None:
@@ -358,3 +361,24 @@ def test_bytes_and_odd_channels_are_refused() -> None:
         colour(torch.zeros(2, 3, 8, 8, dtype=torch.uint8), rng())
     with pytest.raises(ValueError, match="got 4"):
         colour(torch.zeros(2, 4, 8, 8), rng())
+
+
+def test_noise_is_a_tenth_of_each_values_deviation_in_the_batch() -> None:
+    x = torch.randn(4000, 3, generator=rng(1)) * torch.tensor([1.0, 50.0, 0.0]) + torch.tensor([0.0, 9.0, 4.0])
+    added = noise(x, rng(2)) - x
+    torch.testing.assert_close(added.std(dim=0), torch.tensor([0.1, 5.0, 0.0]), rtol=0.05, atol=1e-6)
+    torch.testing.assert_close(added.mean(dim=0), torch.zeros(3), rtol=0, atol=0.3)
+    assert torch.equal(noise(x, rng(2)), noise(x, rng(2)))
+
+
+def test_noisy_images_stay_between_black_and_white() -> None:
+    x = torch.randint(2, (50, 1, 4, 4), generator=rng(3)).float()
+    noisy = noise(x, rng(4))
+    assert noisy.min() == 0
+    assert noisy.max() == 1
+    assert (noisy != x).any()
+
+
+def test_a_single_sample_has_no_deviation_and_so_no_noise() -> None:
+    x = torch.randn(1, 5, generator=rng(5))
+    assert torch.equal(noise(x, rng(6)), x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable
 from typing import Any
@@ -34,10 +35,11 @@ from helpers import (
 from onepass.config import LearnerConfig, ReplayConfig
 from onepass.errors import Diverged, UsageError
 from onepass.learner.augment import AUGMENTATIONS, decode
-from onepass.learner.base import Learner, Problem
+from onepass.learner.base import Learner
 from onepass.learner.batch import Batch, Task
 from onepass.learner.memory import Memory
 from onepass.learner.net import Net
+from onepass.learner.problem import Problem
 from onepass.methods.er import ER
 from onepass.methods.er_fsl import ERFSL
 from onepass.methods.factory import build
@@ -73,6 +75,29 @@ def test_a_prediction_is_the_seen_class_with_the_highest_logit() -> None:
     expected = [max((0, 3, 5), key=lambda c: row[c]) for row in logits.tolist()]
     assert predicted.tolist() == expected
     assert len(set(expected)) > 1
+
+
+def test_a_prediction_among_some_classes_is_the_one_of_them_with_the_highest_logit() -> None:
+    learner = make(FineTune, normed_net(8, 6))
+    learner.begin_task(Task(0, (5, 0, 3, 2)))
+    observe_all(learner, [some_batch(10, (0, 2, 3, 5), seed) for seed in range(3)])
+    images = some_images(40, seed=9)
+    learner.eval()
+    logits = learner.net(images / 255).tolist()
+    for among in ([0, 5], (3,), {5, 2, 0}, iter([2, 3])):
+        classes = list(among)
+        expected = [max(classes, key=lambda c: row[c]) for row in logits]
+        assert learner.predict(images, among=classes).tolist() == expected
+        assert learner.snapshot().predict(images, classes).tolist() == expected
+    assert learner.predict(images, among=[5, 3, 2, 0]).tolist() == learner.predict(images).tolist()
+
+
+@pytest.mark.parametrize(("among", "said"), [([0, 4], "got 4, which has not been"), ([], "got none"), ([-1], "got -1")])
+def test_among_classes_that_were_not_seen_nothing_is_predicted(among: list[int], said: str) -> None:
+    learner = make(FineTune, pixel_net(6))
+    learner.begin_task(Task(0, (0, 1)))
+    with pytest.raises(UsageError, match=f"among: expected classes that have been seen, {said}"):
+        learner.predict(some_images(3), among=among)
 
 
 def test_classes_met_in_a_batch_count_as_seen_without_a_task() -> None:
@@ -169,23 +194,23 @@ REFUSED = {
     "labels of int32": (
         X,
         Y.int(),
-        "at least one image; got (4,) of torch.int32 for 4 images",
+        "at least one sample; got (4,) of torch.int32 for 4 samples",
     ),
     "float labels": (
         X,
         Y.float(),
-        "at least one image; got (4,) of torch.float32 for 4 images",
+        "at least one sample; got (4,) of torch.float32 for 4 samples",
     ),
     "too few labels": (
         X,
         Y[:3],
-        "expected one torch.int64 label for each image, and at least one image; got (3,) of",
+        "expected one torch.int64 label for each sample, and at least one sample; got (3,) of",
     ),
-    "a column of labels": (X, Y[:, None], "at least one image; got (4, 1) of torch.int64 for 4 images"),
+    "a column of labels": (X, Y[:, None], "at least one sample; got (4, 1) of torch.int64 for 4 samples"),
     "no images": (
         X[:0],
         Y[:0],
-        "at least one image; got (0,) of torch.int64 for 0 images",
+        "at least one sample; got (0,) of torch.int64 for 0 samples",
     ),
     "a label too high": (X, Y + 6, "label 6: allowed are 0 to 5; grow(8) makes room for more"),
     "a label below zero": (X, Y - 1, "label -1: allowed are 0 to 5"),
@@ -372,6 +397,28 @@ def test_a_refused_step_leaves_the_batch_norm_statistics_as_they_were() -> None:
     assert all(value.isfinite().all() for value in before.values())
 
 
+class WithASecondNetwork(FineTune):
+    def setup(self) -> None:
+        self.peer = copy.deepcopy(self.net)
+
+    def loss(self, batch: Batch, replay: Batch) -> Tensor:
+        self.peer(decode(batch.x))
+        return super().loss(batch, replay)
+
+
+@pytest.mark.parametrize("classes", [(0, 1), (2, 3)], ids=["known classes", "new classes"])
+def test_a_refused_step_leaves_the_statistics_of_a_second_network_as_they_were(classes: tuple[int, ...]) -> None:
+    learner = make(WithASecondNetwork, normed_net(8, 4))
+    learner.begin_task(Task(0, (0, 1)))
+    learner.observe(some_batch(6, (0, 1)))
+    before = copied(learner.peer)
+    with torch.no_grad():
+        hidden_layer(learner.net).weight.fill_(3e38)
+    with pytest.raises(Diverged):
+        learner.observe(some_batch(6, classes, seed=1))
+    assert_same_bits(copied(learner.peer), before)
+
+
 # A check of the loss alone would let the weights become infinite, and the Diverged of the next step would keep those.
 def test_a_finite_loss_with_a_gradient_that_overflows_is_refused_and_leaves_the_weights_as_they_were() -> None:
     small, large = nn.Linear(PIXELS, 8, bias=False), nn.Linear(8, 8, bias=False)
@@ -548,7 +595,8 @@ def test_state_goes_to_a_learner_of_fewer_classes_and_it_goes_on_alike() -> None
         ({"n_tasks": -1}, "n_tasks=-1"),
         ({"shape": 8}, "shape=8: expected"),
         ({"shape": (1, 8, 0)}, "expected"),
-        ({"shape": (8, 8)}, r"shape=\(8, 8\): expected \(channels, height, width\)"),
+        ({"shape": (1, 1, 8, 8)}, r"expected one to three sides, got 4"),
+        ({"shape": (8,), "augment": "colour"}, "augmentation .colour. is of images: vectors have noise or none"),
         ({"augment": "color"}, "unknown augmentation 'color'; did you mean 'colour'"),
     ],
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,16 +15,26 @@ import torch
 from safetensors.torch import save_file
 
 import onepass
+from helpers import Counting
 from onepass.errors import BadCheckpoint
-from onepass.learner.base import Learner, Problem
+from onepass.learner import checkpoint
 from onepass.learner.batch import Batch, Task
 from onepass.learner.checkpoint import fingerprint, flatten, load_tree, save_tree
+from onepass.learner.contract import BaseLearner
+from onepass.learner.problem import Problem
 from onepass.methods.er import ERConfig
 
+ANCHORED = """
+from onepass.methods.er import ER
+
+class Anchored(ER):
+    def setup(self):
+        self.anchor = self.net.head.weight.detach().clone()  # never changes, so it need not be in the state
+"""
 PROBLEM = Problem(n_classes=4, shape=(1, 8, 8), augment="digits", n_tasks=2)
 
 
-def trained(method: str = "er-fsl", seed: int = 0) -> Learner:
+def trained(method: str = "er-fsl", seed: int = 0) -> BaseLearner:
     learner = onepass.build(method, PROBLEM, net="small-cnn", seed=seed)
     learner.begin_task(Task(0, (0, 1)))
     rng = torch.Generator().manual_seed(1)
@@ -67,6 +79,69 @@ def test_a_saved_learner_makes_the_next_step_it_would_have_made(method: str, tmp
     batch = Batch(torch.full((3, 1, 8, 8), 99, dtype=torch.uint8), torch.tensor([0, 1, 1]))
     assert torch.equal(loaded.observe(batch), learner.observe(batch))
     assert fingerprint(loaded.state_dict()) == fingerprint(learner.state_dict())
+
+
+# What loading costs is counted: a clock would tell of the machine.
+
+
+@pytest.mark.parametrize("method", ["er", "er-fsl", "obc"])
+def test_loading_draws_nothing_and_copies_every_number_once(method: str, tmp_path: Path) -> None:
+    onepass.save(trained(method), tmp_path / "model")
+    with Counting() as count:
+        loaded = onepass.load(tmp_path / "model")
+    assert count.drawn == []
+    whole = (tmp_path / "model").stat().st_size
+    assert 0.9 * whole < count.copied < 1.1 * whole
+    assert loaded.steps == 4
+
+
+def test_loading_hashes_every_byte_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed = 0
+
+    class Sha256:
+        def __init__(self, content: bytes) -> None:
+            self.inner = hashlib.sha256()
+            self.update(content)
+
+        def update(self, content: bytes) -> None:
+            nonlocal hashed
+            hashed += len(content)
+            self.inner.update(content)
+
+        def hexdigest(self) -> str:
+            return self.inner.hexdigest()
+
+    onepass.save(trained("er"), tmp_path / "model")
+    monkeypatch.setattr(checkpoint, "hashlib", SimpleNamespace(sha256=Sha256))
+    onepass.load(tmp_path / "model")
+    assert 0.9 < hashed / (tmp_path / "model").stat().st_size < 1.1
+
+
+def test_loading_predicting_and_saving_import_no_compiler(tmp_path: Path) -> None:
+    for method in ("er", "ocm", "er-cba"):  # steps by SGD, by Adam, by both; heads of their own
+        onepass.save(trained(method), tmp_path / method)
+    program = f"""
+import sys, torch, onepass
+for name in ("er", "ocm", "er-cba"):
+    learner = onepass.load({str(tmp_path)!r} + "/" + name)
+    learner.predict(torch.zeros(2, 1, 8, 8, dtype=torch.uint8))
+    onepass.save(learner, {str(tmp_path)!r} + "/again")
+print([name for name in ("torch._dynamo", "sympy") if name in sys.modules])
+learner.observe(onepass.Batch(torch.zeros(2, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1])))
+print(torch.optim.Optimizer.add_param_group.__wrapped__.__dict__.get("__dynamo_disable") is None)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n")[:2] == ["[]", "True"]
+
+
+def test_a_method_of_ones_own_starts_from_the_weights_it_drew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "anchored.py").write_text(ANCHORED)
+    monkeypatch.syspath_prepend(tmp_path)
+    learner = onepass.build("anchored:Anchored", PROBLEM, net="small-cnn", seed=3)
+    onepass.save(learner, tmp_path / "model")
+    loaded = onepass.load(tmp_path / "model", allow=("anchored:Anchored",))
+    assert torch.equal(loaded.anchor, learner.anchor)  # type: ignore[arg-type]
 
 
 def test_a_grown_learner_is_saved_and_loaded(tmp_path: Path) -> None:
@@ -159,7 +234,7 @@ try:
 except RunError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert "cannot write c" in done.stdout, done.stderr
     assert "what was there before is untouched" in done.stdout
     assert load_tree(tmp_path / "c") == {"a": 1}

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from helpers import plain_net, rng
-from onepass.learner.net import NETS, Net, make_net
+from onepass.learner.net import NETS, Body, Net, make_net
+
+CONVOLUTIONAL = ["resnet18", "slim-resnet18", "small-cnn"]
 
 
 def resnet18_parameters(nf: int, channels: int, n_classes: int) -> int:
@@ -91,7 +93,7 @@ def test_small_cnn_has_100_features_that_are_never_negative() -> None:
     assert z.max() > 0
 
 
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", CONVOLUTIONAL)
 def test_logits_are_the_heads_of_the_features(name: str) -> None:
     net = make_net(name, (3, 16, 16), 6, seed=0).eval()
     x = pictures(3, 16)
@@ -120,7 +122,7 @@ def test_making_a_net_leaves_the_global_generator_alone() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", CONVOLUTIONAL)
 def test_convolutions_keep_their_weights_in_channels_last(name: str) -> None:
     convolutions = [m for m in make_net(name, (3, 16, 16), 6, seed=0).modules() if isinstance(m, nn.Conv2d)]
     assert len(convolutions) == (3 if name == "small-cnn" else 20)
@@ -183,3 +185,19 @@ def test_an_optimizer_made_before_growing_steps_the_new_rows_too() -> None:
     net(torch.rand(2, 1, 4, 4)).sum().backward()
     optimizer.step()
     assert (net.head.weight.detach() != before).any(dim=1).all()
+
+
+@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 9, 12)])
+def test_our_bodies_give_as_many_features_as_they_say(name: str, shape: tuple[int, ...]) -> None:
+    body = NETS[name](shape)
+    assert isinstance(body, Body)
+    assert body(torch.zeros(2, *shape)).shape == (2, body.width)
+
+
+def test_some_layers_of_a_body_are_those_layers() -> None:
+    body = make_net("small-cnn", (1, 8, 8), 10, seed=0).eval().body
+    assert isinstance(body, nn.Sequential)
+    x = pictures(2, 8, channels=1)
+    torch.testing.assert_close(body[2:](body[:2](x)), body(x))
+    assert [type(layer) for layer in body[:2].children()] == [nn.Sequential, nn.ReLU]

@@ -563,3 +563,17 @@ def test_growing_in_mid_stream_goes_on_learning_and_counts_the_new_classes() -> 
     learner = full(stored, net=pixel_net(2), classes=(0, 1), per_class=1)
     learner.grow(4)
     assert fits(updated(learner, stored, batch, 100), updates(stored, batch, 3, 1, 4))
+
+
+def test_features_are_computed_for_no_more_than_a_chunk_at_once_and_chunks_change_no_value() -> None:
+    """70 candidates, 50 judges and 9 new samples: 129 images in chunks of 64."""
+    learner = aser(plain_net(6, 4))
+    candidates, judges, batch = (some_batch(n, SEEN, seed=n) for n in (70, 50, 9))
+    sizes = passes_of(learner.net.body)
+    values = learner.values(70, slice(70, None), candidates, judges, batch)
+    assert (learner.chunk, sizes) == (64, [64, 64, 1])
+    with torch.no_grad():
+        z = learner.net.body(torch.cat([candidates.x, judges.x, batch.x]) / 255).double()
+    same = torch.cat([judges.y, batch.y])[:, None] == candidates.y
+    expected = knn_shapley((z[70:, None] - z[None, :70]).norm(dim=2), same, learner.config.neighbours)
+    torch.testing.assert_close(values.double(), expected)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -13,10 +13,12 @@ from torch import Tensor, nn
 
 from helpers import make, observe_all, plain_net, some_batch
 from onepass.config import LearnerConfig
-from onepass.learner.base import Learner, Problem
+from onepass.learner.base import Learner
 from onepass.learner.batch import Batch
 from onepass.learner.checks import PROMISES, ContractError, check_learner, failures
 from onepass.learner.net import Net
+from onepass.learner.problem import Problem
+from onepass.learner.toy_problem import VECTORS
 from onepass.methods.er import ER
 from onepass.methods.gmed import GMED
 from onepass.methods.gss import GSS
@@ -28,6 +30,11 @@ from onepass.methods.registry import METHODS, method_class
 @pytest.mark.parametrize("name", METHODS)
 def test_method_keeps_every_promise(name: str) -> None:
     check_learner(method_class(name))
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if not method_class(name).needs_images])
+def test_method_keeps_every_promise_on_vectors(name: str) -> None:
+    check_learner(method_class(name), problem=VECTORS)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +171,7 @@ class LearnsFromItsAverage(ER):
 
 
 class PredictsAnything(ER):
-    def predict(self, images: Tensor) -> Tensor:
+    def predict(self, images: Tensor, among: Iterable[int] | None = None) -> Tensor:
         return torch.zeros(len(images), dtype=torch.int64)
 
 
@@ -261,6 +268,25 @@ class NeedsTwoSamplesLater(NeedsTwoSamples):
 )
 def test_what_breaks_in_later_tasks_alone_is_caught(learner: type[Learner], promise: str) -> None:
     assert dict(failures(learner, only=[promise]))[promise]
+
+
+class StepsWithoutLooking(ER):
+    def step(self, loss: Tensor, optimizer: torch.optim.Optimizer | None = None) -> Tensor:
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+
+class OnlyStores(ER):
+    def learn(self, batch: Batch, replay: Batch) -> Tensor:
+        return torch.zeros(())
+
+
+def test_a_step_of_infinite_length_is_caught_and_a_learner_that_takes_none_in_observe_is_not() -> None:
+    promise = "a refused step changes nothing"
+    assert "a step of infinite length was made" in dict(failures(StepsWithoutLooking, only=[promise]))[promise]
+    assert dict(failures(OnlyStores, only=[promise])) == {promise: ""}
 
 
 def test_an_average_of_a_part_of_what_predicts_is_caught() -> None:

@@ -25,9 +25,10 @@ from helpers import (
 )
 from onepass.bench.stream import StreamConfig, batches, make_tasks
 from onepass.data.catalog import load
-from onepass.learner.base import Learner, Problem
+from onepass.learner.base import Learner
 from onepass.learner.batch import Batch, Task
 from onepass.learner.net import make_net
+from onepass.learner.problem import Problem
 from onepass.methods.er import ER, ERConfig
 from onepass.methods.finetune import FineTune
 

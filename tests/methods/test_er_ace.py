@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from helpers import (
     assert_close,
@@ -21,8 +23,12 @@ from helpers import (
     normed_net,
     observe_all,
     plain_net,
+    some_images,
 )
 from method_helpers import assert_names_change_nothing, descend, entropy, learn, take_renamed_head, task_batches, united
+from onepass.bench.run_config import RunConfig
+from onepass.config import stored_options
+from onepass.errors import UsageError
 from onepass.learner.batch import Batch, Task
 from onepass.learner.net import Net
 from onepass.methods.er import ER, ERConfig
@@ -43,9 +49,18 @@ def in_second_task(**settings: Any) -> ERACE:
     return learner
 
 
-def test_it_has_the_settings_of_er_and_no_others() -> None:
-    assert ERACE.Config is ERConfig
+def test_beside_its_head_it_has_the_settings_of_er() -> None:
+    assert ERACE.Config().to_json() == {**ERConfig().to_json(), "head": "linear"}
     assert issubclass(ERACE, ER)
+
+
+def test_runs_with_a_linear_head_keep_the_keys_that_they_had_before_there_was_a_choice() -> None:
+    plain, cosine = (RunConfig("er-ace", settings={"memory": 100, **more}) for more in ({}, {"head": "cosine"}))
+    assert "head" not in stored_options(plain.settings)
+    assert stored_options(cosine.settings)["head"] == "cosine"
+    assert plain.key != cosine.key
+    with pytest.raises(UsageError, match="head='cos': allowed are linear, cosine"):
+        RunConfig("er-ace", settings={"head": "cos"})
 
 
 @pytest.mark.parametrize("labels", [[7, 0, 7, 7, 0], [3, 0, 7, 3], [7, 7]], ids=["new", "one is old", "one class"])
@@ -142,32 +157,82 @@ def test_other_names_for_the_classes_change_nothing() -> None:
     assert_names_change_nothing(ours, theirs, names, TASKS)
 
 
-def test_three_tasks_are_learned_step_by_step_as_written_out() -> None:
-    learner, net = ace(lr=0.2, memory=1000, replay=1000), plain_net(10, N)
+# The cosine head: ten times the cosine of features and weights.
+
+
+def cosines(net: Net, x: Tensor) -> Tensor:
+    """Pair by pair, in double precision."""
+    z, w = net.body(x).double(), net.head.weight.double()
+    return 10 * F.cosine_similarity(z[:, None], w[None], dim=2)
+
+
+def linear(net: Net, x: Tensor) -> Tensor:
+    logits: Tensor = net(x)
+    return logits
+
+
+HEADS: dict[str, Callable[[Net, Tensor], Tensor]] = {"linear": linear, "cosine": cosines}
+
+
+@pytest.mark.parametrize("scope", ["seen", "all"])
+def test_with_a_cosine_head_both_losses_are_of_ten_times_the_cosine(scope: str) -> None:
+    learner = in_second_task(head="cosine", scope=scope)
+    batch, replay = labelled([7, 0, 7, 3], seed=50), labelled([6, 4, 1, 7, 6], seed=51)
+    new = entropy(cosines(learner.net, batch.x / 255), batch.y, [0, 3, 7])
+    old = entropy(cosines(learner.net, replay.x / 255), replay.y, SEEN if scope == "seen" else range(N))
+    expected = united(new, old, (4, 5), "mean")
+    loss = learner.loss(batch, replay)
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    assert_close(gradients(learner, loss), gradients(learner, expected), rtol=1e-4, atol=1e-6)
+
+
+def test_a_cosine_head_predicts_by_direction_and_has_no_bias() -> None:
+    learner = in_second_task(head="cosine")
+    assert learner.net.head.bias is None
+    assert "net.head.bias" not in learner.state_dict()
+    images = some_images(200, seed=7)
+    with torch.no_grad():
+        scores = cosines(learner.net, images / 255)[:, SEEN]
+    expected = torch.tensor(SEEN)[scores.argmax(dim=1)]
+    assert torch.equal(learner.predict(images), expected)
+    with torch.no_grad():
+        learner.net.head.weight *= torch.arange(1, N + 1)[:, None]  # lengths tell nothing
+    assert torch.equal(learner.predict(images), expected)
+    by_products = (learner.net.body(images / 255) @ learner.net.head.weight.T)[:, SEEN].argmax(dim=1)
+    assert not torch.equal(torch.tensor(SEEN)[by_products], expected), "or this test could not tell them apart"
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_three_tasks_are_learned_step_by_step_as_written_out(head: str) -> None:
+    learner, net = ace(lr=0.2, memory=1000, replay=1000, head=head), plain_net(10, N)
+    scores = HEADS[head]
     past: list[Batch] = []
     seen: set[int] = set()
     for task in TASKS:
         learner.begin_task(task)
         seen |= set(task.classes)
         for batch in task_batches(task):
-            loss = entropy(net(batch.x / 255), batch.y, sorted(set(batch.y.tolist())))
+            loss = entropy(scores(net, batch.x / 255), batch.y, sorted(set(batch.y.tolist())))
             if past:
                 old = joined(*past)
-                loss = united(loss, entropy(net(old.x / 255), old.y, sorted(seen)), (5, len(old)), "mean")
-            descend(net.parameters(), loss, 0.2)
+                loss = united(loss, entropy(scores(net, old.x / 255), old.y, sorted(seen)), (5, len(old)), "mean")
+            descend([p for name, p in net.named_parameters() if head == "linear" or name != "head.bias"], loss, 0.2)
             past.append(batch)
             assert learner.observe(batch).item() == pytest.approx(loss.item(), rel=1e-4, abs=1e-6)
-    assert_close(copied(learner.net), copied(net), rtol=1e-3, atol=1e-5)
+    ours = copied(learner.net)
+    assert_close(ours, {name: value for name, value in copied(net).items() if name in ours}, rtol=1e-3, atol=1e-5)
 
 
-def test_a_grown_learner_goes_on_by_the_same_rule() -> None:
-    learner = in_second_task(memory=50, replay=50)
+@pytest.mark.parametrize("head", HEADS)
+def test_a_grown_learner_goes_on_by_the_same_rule(head: str) -> None:
+    learner = in_second_task(memory=50, replay=50, head=head)
     learner.grow(10)
     learner.begin_task(Task(2, (9, 8)))
     batch = labelled([9, 8, 9, 0], seed=60)
     stored = everything(learner)
-    new = entropy(learner.net(batch.x / 255), batch.y, [0, 8, 9])
-    old = entropy(learner.net(stored.x / 255), stored.y, [*SEEN, 8, 9])
+    new = entropy(HEADS[head](learner.net, batch.x / 255), batch.y, [0, 8, 9])
+    old = entropy(HEADS[head](learner.net, stored.x / 255), stored.y, [*SEEN, 8, 9])
     before = learner.net.head.weight.detach().clone()
-    torch.testing.assert_close(learner.observe(batch), united(new, old, (4, len(stored)), "mean").detach())
+    expected = united(new, old, (4, len(stored)), "mean").item()
+    assert learner.observe(batch).item() == pytest.approx(expected, rel=1e-5)
     assert (learner.net.head.weight.detach() != before)[[8, 9]].any(dim=1).all()

@@ -33,9 +33,9 @@ from helpers import (
 )
 from method_helpers import descend, entropy, learn, task_batches
 from onepass.errors import UsageError
-from onepass.learner.base import Problem
 from onepass.learner.batch import Batch, Task
 from onepass.learner.net import Net
+from onepass.learner.problem import Problem
 from onepass.methods.er import ER
 from onepass.methods.er_fsl import ERFSL, Space, stretches
 from onepass.methods.factory import build

@@ -11,9 +11,9 @@ from helpers import assert_same_bits, copied, make, no_replay, normed_net, obser
 from onepass.bench.stream import StreamConfig, batches, make_tasks
 from onepass.config import LearnerConfig
 from onepass.data.catalog import load
-from onepass.learner.base import Problem
 from onepass.learner.batch import Batch, Task
 from onepass.learner.net import make_net
+from onepass.learner.problem import Problem
 from onepass.methods.er import ER
 from onepass.methods.finetune import FineTune
 

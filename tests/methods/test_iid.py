@@ -11,8 +11,8 @@ from onepass.bench.run_config import RunConfig
 from onepass.bench.runner import run
 from onepass.bench.stream import StreamConfig, make_tasks
 from onepass.data import Dataset
-from onepass.learner.base import Problem
 from onepass.learner.batch import Batch, Task
+from onepass.learner.problem import Problem
 from onepass.methods.finetune import FineTune
 from onepass.methods.iidpp import IIDPP
 

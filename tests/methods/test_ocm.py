@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,6 +12,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from contrast_helpers import (
+    NEAR,
+    dimmed,
+    kept_term,
+    likeness,
+    nearest,
+    new_term,
+    operators,
+    tags,
+    turned_pair,
+)
 from helpers import (
     assert_close,
     assert_finite,
@@ -34,9 +44,9 @@ from helpers import (
 )
 from method_helpers import descended, entropy, inputs_of, into_second_task, parameters_of
 from onepass.errors import UsageError
-from onepass.learner.base import Problem
 from onepass.learner.batch import Batch, Task
 from onepass.learner.net import Net
+from onepass.learner.problem import Problem
 from onepass.methods import ocm as module
 from onepass.methods.ocm import OCM, light_view, transforms
 
@@ -44,7 +54,6 @@ D, P, C = 8, 4, 6  # features, projected features, classes
 TAU = 0.07
 OLD, NEW = (1, 4), (0, 5)
 SEEN = (0, 1, 4, 5)
-NEAR: dict[str, Any] = {"rtol": 1e-4, "atol": 1e-4}
 
 
 def ocm(net: Net | None = None, **settings: Any) -> OCM:
@@ -71,11 +80,6 @@ def known_view(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "light_view", lambda x, *_, **__: dimmed(x))
 
 
-def dimmed(x: Tensor) -> Tensor:
-    """A view of each image that needs no draw."""
-    return (x.flip(3) * 0.7) ** 2
-
-
 def parameters(learner: OCM) -> dict[str, Tensor]:
     return parameters_of(net=learner.net, project=learner.project)
 
@@ -85,52 +89,6 @@ def slopes(learner: OCM, loss: Tensor) -> dict[str, Tensor]:
 
 
 # The method, read again: rows are taken one at a time.
-
-
-def operators(x: Tensor) -> list[Tensor]:
-    """Halves turned by 180 degrees (none, left, both, right), then the whole by 0, 90, 180 and 270."""
-    left, right = x.chunk(2, dim=3)
-    turned_left, turned_right = (half.flip(2).flip(3) for half in (left, right))
-    pairs = ((left, right), (turned_left, right), (turned_left, turned_right), (left, turned_right))
-    return [torch.rot90(torch.cat(pair, dim=3), k, (2, 3)) for pair in pairs for k in range(4)]
-
-
-def tags(y: Tensor) -> list[tuple[int, int]]:
-    """The label and the operator of every turned image."""
-    return [(label, g) for g in range(16) for label in y.tolist()]
-
-
-def likeness(u: Tensor, f: Tensor, r: int, scale: float) -> Tensor:
-    u, f = F.normalize(u), F.normalize(f)
-    return scale * (u @ f[:, r : r + u.shape[1]].T) + scale * (u @ u.T)
-
-
-def costs(row: Tensor, temperature: float, without: int | None = None) -> Tensor:
-    e = torch.exp((row - row.max()) / temperature)
-    if without is not None:
-        e = torch.where(torch.arange(len(row)) == without, 0.0, e)
-    return -torch.log(e / (e.sum() + 1e-8) + 1e-8)
-
-
-def same(labels: Sequence[tuple[int, int]], i: int) -> list[int]:
-    return [j for j, label in enumerate(labels) if label == labels[i]]
-
-
-def new_term(s: Tensor, labels: Sequence[tuple[int, int]], temperature: float) -> Tensor:
-    n, total = len(s), s.new_zeros(())
-    for i, row in enumerate(s):
-        cost = costs(row, temperature, without=i)
-        total = total + cost[(i + n // 2) % n] + 2 * cost[same(labels, i)].mean()
-    return total / n
-
-
-def kept_term(s: Tensor, labels: Sequence[tuple[int, int]], temperature: float) -> Tensor:
-    return torch.stack([costs(row, temperature)[same(labels, i)].mean() for i, row in enumerate(s)]).mean()
-
-
-def turned_pair(batch: Batch) -> Tensor:
-    turned = torch.cat(operators(batch.x / 255))
-    return torch.cat([turned, dimmed(turned)])
 
 
 def first_losses(learner: OCM, net: Net, batch: Batch, temperature: float = TAU) -> list[Tensor]:
@@ -163,14 +121,6 @@ def later_losses(
     rest = rest + entropy(logits, replay.y, sorted(learner.seen))
     rest = rest + torch.stack([(old_logits[:, c] - logits[:, c]) ** 2 for c in old]).mean()
     return [a + b + rest for a in new for b in kept]
-
-
-def nearest(loss: Tensor, candidates: Sequence[Tensor]) -> int:
-    """Which of the candidates the loss is."""
-    gaps = [abs(loss.item() - candidate.item()) for candidate in candidates]
-    best = min(range(len(gaps)), key=gaps.__getitem__)
-    torch.testing.assert_close(loss.detach(), candidates[best].detach(), **NEAR)
-    return best
 
 
 # The sixteen operators and the light view.

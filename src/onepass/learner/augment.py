@@ -1,7 +1,7 @@
-"""Images as bytes and as floats, and the random views of a batch that learners train on.
+"""Images as bytes and as floats, and the random augmentations of a batch that learners train on.
 
-An augmentation takes a float batch (N, C, H, W) in [0, 1] and a CPU generator and returns a new batch like it. Each
-image gets its own draw, made on the CPU so that a CPU run and a GPU run see the same views.
+An augmentation takes a float batch, images (N, C, H, W) in [0, 1] or vectors (N, D), and a CPU generator and returns a
+new batch like it. Each sample gets its own draw, made on the CPU so that a CPU run and a GPU run see the same.
 """
 
 from __future__ import annotations
@@ -15,8 +15,13 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from onepass.config import unknown
+from onepass.errors import UsageError
+from onepass.names import import_path
+
 Augment = Callable[[Tensor, torch.Generator], Tensor]
 
+NOISE = 0.1  # of a standard deviation
 ATTEMPTS = 10  # boxes tried per image before the centre crop, as in torchvision
 MAX_ASPECT = 4 / 3  # and 3/4 on the other side
 JITTER = np.array([[0.4], [0.4], [0.4], [0.1]], dtype=np.float32)  # brightness, contrast, saturation, hue
@@ -50,7 +55,35 @@ def digits(x: Tensor, generator: torch.Generator, scale: tuple[float, float] = (
     return _layout_of(x, crop(x, box, torch.zeros(len(x), dtype=torch.bool)).clamp_(0, 1))
 
 
-AUGMENTATIONS: dict[str, Augment | None] = {"colour": colour, "digits": digits, "none": None}
+def noise(x: Tensor, generator: torch.Generator) -> Tensor:
+    """Gaussian noise, a tenth of each value's standard deviation in the batch; images stay in [0, 1]."""
+    drawn = torch.randn(x.shape, generator=generator).to(x)
+    noisy = x + NOISE * x.std(dim=0, correction=0) * drawn
+    return noisy.clamp_(0, 1) if x.dim() == 4 else noisy
+
+
+AUGMENTATIONS: dict[str, Augment | None] = {"colour": colour, "digits": digits, "noise": noise, "none": None}
+FOR_VECTORS = ("noise", "none")
+
+
+def check_augmentation(name: str, images: bool) -> None:
+    """Refuse names that there are not; a path, MODULE:FUNCTION, is not imported here."""
+    if not isinstance(name, str):
+        raise UsageError(f"augment={name!r}: expected a name or MODULE:FUNCTION")
+    if ":" not in name and name not in AUGMENTATIONS:
+        raise unknown("augmentation", name, AUGMENTATIONS, "one of your own is MODULE:FUNCTION; ours")
+    if not images and ":" not in name and name not in FOR_VECTORS:
+        raise UsageError(f"augmentation {name!r} is of images: vectors have {' or '.join(FOR_VECTORS)}")
+
+
+def augmentation(name: str) -> Augment | None:
+    """The augmentation of this name, or the function at MODULE:FUNCTION."""
+    if ":" not in name:
+        return AUGMENTATIONS[name]
+    found = import_path(name, "MODULE:FUNCTION")
+    if not callable(found):
+        raise UsageError(f"augmentation {name!r}: expected a function of a batch and a torch.Generator, got {found!r}")
+    return found  # type: ignore[no-any-return]  # callable: that is all that can be known
 
 
 def draw_boxes(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -20,7 +21,8 @@ class Task:
 
 @dataclass
 class Batch:
-    """Images (n, channels, height, width), uint8 or float32 in [0, 1], and labels (n,) int64.
+    """Samples and their labels (n,) int64: images (n, channels, height, width), uint8 or float32 in [0, 1], or vectors
+    (n, length), float32.
 
     Replayed batches know the memory slots they came from; `extra` holds the memory's further fields.
     """
@@ -49,18 +51,24 @@ class Batch:
             self.extra[name] = value.detach()
 
 
-def check_images(x: Tensor, shape: tuple[int, int, int]) -> None:
-    """Refuse what are no images of this shape."""
+def check_samples(x: Tensor, shape: tuple[int, ...]) -> None:
+    """Refuse what are no samples of this shape: images where it has three sides, else vectors."""
+    images = len(shape) == 3
+    what = "images" if images else "vectors"
     if not isinstance(x, Tensor):
-        raise UsageError(f"expected images as a torch.Tensor, got {type(x).__name__}; torch.from_numpy makes one")
-    if x.dim() != 4 or tuple(x.shape[1:]) != shape:
+        raise UsageError(f"expected {what} as a torch.Tensor, got {type(x).__name__}; torch.from_numpy makes one")
+    if tuple(x.shape[1:]) != shape or x.dim() != len(shape) + 1:
         sides = ", ".join(map(str, shape))
-        raise UsageError(f"expected images of shape (n, {sides}), got {tuple(x.shape)}")
-    if x.dtype == torch.uint8:
+        raise UsageError(f"expected {what} of shape (n, {sides}), got {tuple(x.shape)}")
+    if images and x.dtype == torch.uint8:
         return
     if x.dtype != torch.float32:
-        raise UsageError(f"images of dtype {x.dtype}: allowed are torch.uint8 and torch.float32 in [0, 1]")
-    if x.numel():
-        low, high = (float(bound) for bound in x.aminmax())
-        if not (low >= 0 and high <= 1):  # also true of NaN
-            raise UsageError(f"float images from {low:g} to {high:g}: pixels must lie in [0, 1] and be no NaN")
+        allowed = "torch.uint8 and torch.float32 in [0, 1]" if images else "torch.float32; .float() converts"
+        raise UsageError(f"{what} of dtype {x.dtype}: allowed are {allowed}")
+    if not x.numel():
+        return
+    low, high = (float(bound) for bound in x.aminmax())
+    if images and not (low >= 0 and high <= 1):  # also true of NaN
+        raise UsageError(f"float images from {low:g} to {high:g}: pixels must lie in [0, 1] and be no NaN")
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise UsageError(f"vectors from {low:g} to {high:g}: values must be finite; replace missing ones first")

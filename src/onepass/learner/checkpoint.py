@@ -11,7 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from onepass.errors import BadCheckpoint
+from onepass.errors import BadCheckpoint, RunError, lacks_memory
 from onepass.files import atomic
 
 FORMAT = "onepass-1"
@@ -57,11 +57,16 @@ def _bytes(value: Tensor) -> memoryview:
 
 def load_tree(path: Path) -> Any:
     try:
+        if not path.is_dir():
+            path.open("rb").close()  # the system's errors, which safetensors turns into its own
+    except FileNotFoundError:
+        raise BadCheckpoint(f"no checkpoint at {path}") from None
+    except OSError as error:
+        raise RunError(f"{path} cannot be read now: {error.strerror}; mend that, or take another file") from error
+    try:
         with safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no mapping
-    except FileNotFoundError:
-        raise BadCheckpoint(f"no checkpoint at {path}") from None
     except (SafetensorError, OSError) as error:
         what = "is a folder" if path.is_dir() else f"is damaged or no checkpoint: {error}"
         raise BadCheckpoint(f"{path} {what}; give a file that onepass.save wrote") from error
@@ -125,4 +130,6 @@ def load_state(learner: torch.nn.Module, state: Any, path: Path) -> None:
     try:
         learner.load_state_dict(state)
     except (RuntimeError, KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
+        if lacks_memory(error):  # the file is as good as it was
+            raise
         raise BadCheckpoint(f"{path} does not fit {type(learner).__name__}: {error}") from error

@@ -17,14 +17,15 @@ from typing import Any
 
 import torch
 
-from onepass.config import LearnerConfig
+from onepass.config import Settings, options
 from onepass.errors import Diverged, UsageError
-from onepass.learner.base import SETTLING_STEPS, Learner, Problem
 from onepass.learner.batch import Batch, Task
 from onepass.learner.checkpoint import fingerprint, load_tree, save_tree
-from onepass.learner.toy_problem import BATCHES, PROBLEM, SHAPE, toy_batches, toy_net, toy_tasks
+from onepass.learner.contract import SETTLING_STEPS, BaseLearner
+from onepass.learner.net import Factory, network_and_encoder
+from onepass.learner.problem import Problem
+from onepass.learner.toy_problem import BATCHES, IMAGES, toy_batches, toy_body, toy_tasks
 
-Make = Callable[..., Learner]
 SHORT = 5  # batches of a task where nothing depends on their number: as many as fill the memory
 
 
@@ -32,26 +33,55 @@ class ContractError(AssertionError):
     """A learner breaks a promise."""
 
 
-def check_learner(cls: type[Learner], config: LearnerConfig | None = None) -> None:
-    """Raise ContractError if the learner breaks a promise of the contract; all broken ones are named."""
-    broken = [f"{promise}: {problem}" for promise, problem in failures(cls, config) if problem]
+@dataclasses.dataclass(frozen=True)
+class Make:
+    """Builds fresh learners of a class, and gives the batches that they learn."""
+
+    cls: type[BaseLearner]
+    settings: Settings
+    problem: Problem = IMAGES
+    net: str | Factory = ""
+
+    def __call__(self, seed: int = 0, **changes: Any) -> BaseLearner:
+        wanted = {name: value for name, value in {"memory": 20, **changes}.items() if name in options(self.settings)}
+        shape, n_classes = self.problem.shape, self.problem.n_classes
+        body = self.net or ("linear" if self.cls.frozen_net else toy_body)
+        net, encoder = network_and_encoder(body, shape, n_classes, seed=seed, frozen=self.cls.frozen_net)
+        more = {} if encoder is None else {"encoder": encoder}
+        return self.cls(net, self.problem, dataclasses.replace(self.settings, **wanted), seed=seed, **more)
+
+    def batches(self, task: Task, size: int = 4, n: int = BATCHES) -> Iterator[Batch]:
+        return toy_batches(task, size, n, self.problem.shape)
+
+
+def check_learner(
+    cls: type[BaseLearner],
+    config: Settings | None = None,
+    *,
+    problem: Problem = IMAGES,
+    net: str | Factory = "",
+) -> None:
+    """Raise ContractError if the learner breaks a promise of the contract; all broken ones are named.
+
+    It learns six classes of images, or of vectors with `problem=onepass.learner.toy_problem.VECTORS`.
+    """
+    broken = [f"{promise}: {what}" for promise, what in failures(cls, config, problem=problem, net=net) if what]
     if broken:
         raise ContractError(f"{cls.__name__} breaks {len(broken)} of {len(PROMISES)} promises\n" + "\n".join(broken))
 
 
 def failures(
-    cls: type[Learner], config: LearnerConfig | None = None, only: Iterable[str] = ()
+    cls: type[BaseLearner],
+    config: Settings | None = None,
+    only: Iterable[str] = (),
+    *,
+    problem: Problem = IMAGES,
+    net: str | Factory = "",
 ) -> Iterator[tuple[str, str]]:
     """Each promise (or only those named) with what broke it, or with an empty string."""
-    if not (isinstance(cls, type) and issubclass(cls, Learner)):
+    if not (isinstance(cls, type) and issubclass(cls, BaseLearner)):
         raise UsageError(f"expected a subclass of onepass.Learner, got {cls!r}")
-    settings = cls.Config() if config is None else config
-
-    def make(seed: int = 0, problem: Problem = PROBLEM, **changes: Any) -> Learner:
-        known = {entry.name for entry in dataclasses.fields(settings)}
-        wanted = {name: value for name, value in {"memory": 20, **changes}.items() if name in known}
-        return cls(toy_net(seed, problem), problem, dataclasses.replace(settings, **wanted), seed=seed)
-
+    make = Make(cls, cls.Config() if config is None else config, problem, net)
     for promise in only or PROMISES:
         try:
             PROMISES[promise](make)
@@ -61,13 +91,13 @@ def failures(
             yield promise, ""
 
 
-def _learn(learner: Learner, tasks: list[Task], n: int = SHORT, first: int = 0) -> None:
+def _learn(learner: BaseLearner, tasks: list[Task], n: int = SHORT, first: int = 0) -> None:
     """Tasks of n batches; of the first of them only the batches from `first` on (it has begun if that is not 0)."""
     for position, task in enumerate(tasks):
         skip = first if position == 0 else 0
         if not skip:
             learner.begin_task(task)
-        for index, batch in enumerate(toy_batches(task, n=n)):
+        for index, batch in enumerate(toy_batches(task, n=n, shape=learner.problem.shape)):
             if index >= skip:
                 learner.observe(batch)
         learner.end_task()
@@ -86,11 +116,13 @@ def _same_seed_same_bits(make: Make) -> None:
 
 def _another_seed_differs(make: Make) -> None:
     learners = [make(seed) for seed in (0, 1)]
+    if not learners[0].optimizers():  # statistics need not draw anything
+        return
     learners[1].net.load_state_dict(learners[0].net.state_dict())
     for learner in learners:
         _learn(learner, toy_tasks()[:1])
     states = [torch.cat([p.detach().flatten() for p in learner.net.parameters()]) for learner in learners]
-    assert not torch.equal(*states), "the seed changes nothing, though views are drawn from it"
+    assert not torch.equal(*states), "the seed changes nothing, though augmentations are drawn from it"
 
 
 def _predict_is_pure(make: Make) -> None:
@@ -98,7 +130,7 @@ def _predict_is_pure(make: Make) -> None:
     _learn(learner, toy_tasks()[:2])
     for training in (True, False):
         learner.train(training)
-        images = next(toy_batches(toy_tasks()[0])).x
+        images = next(make.batches(toy_tasks()[0])).x
         before, modes = fingerprint(learner.state_dict()), [module.training for module in learner.modules()]
         chance = torch.get_rng_state()
         given = images.clone()
@@ -116,7 +148,7 @@ def _resumes_in_mid_task(make: Make) -> None:
     _learn(whole, tasks, BATCHES)
     _learn(half, tasks[:1], BATCHES)
     half.begin_task(tasks[1])
-    for batch in list(toy_batches(tasks[1]))[:cut]:
+    for batch in list(make.batches(tasks[1]))[:cut]:
         half.observe(batch)
     resumed = _through_a_file(half, make(5))
     assert fingerprint(resumed.state_dict()) == fingerprint(half.state_dict()), "what is loaded is not what was saved"
@@ -124,11 +156,11 @@ def _resumes_in_mid_task(make: Make) -> None:
     assert fingerprint(resumed.state_dict()) == fingerprint(whole.state_dict()), (
         "saved in mid-task, loaded and continued: another end state"
     )
-    images = next(toy_batches(tasks[0])).x
+    images = next(make.batches(tasks[0])).x
     assert torch.equal(resumed.predict(images), whole.predict(images)), "a loaded learner predicts otherwise"
 
 
-def _through_a_file(learner: Learner, fresh: Learner) -> Learner:
+def _through_a_file(learner: BaseLearner, fresh: BaseLearner) -> BaseLearner:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "learner.safetensors"
         save_tree(path, learner.state_dict())
@@ -139,7 +171,7 @@ def _through_a_file(learner: Learner, fresh: Learner) -> Learner:
 def _leaves_the_batch_alone(make: Make) -> None:
     learner = make()
     learner.begin_task(toy_tasks()[0])
-    for batch in toy_batches(toy_tasks()[0]):
+    for batch in make.batches(toy_tasks()[0]):
         x, y = batch.x.clone(), batch.y.clone()
         learner.observe(batch)
         assert torch.equal(x, batch.x), "observe changed the batch's images"
@@ -151,7 +183,7 @@ def _leaves_the_batch_alone(make: Make) -> None:
 def _keeps_no_reference(make: Make) -> None:
     learner = make()
     learner.begin_task(toy_tasks()[0])
-    for batch in toy_batches(toy_tasks()[0]):
+    for batch in make.batches(toy_tasks()[0]):
         learner.observe(batch)
         before = fingerprint(learner.state_dict())
         batch.x.zero_()
@@ -163,7 +195,7 @@ def _memory_within_capacity(make: Make) -> None:
     learner = make(memory=7)
     for task in toy_tasks()[:2]:
         learner.begin_task(task)
-        for batch in toy_batches(task, n=SHORT):
+        for batch in make.batches(task, n=SHORT):
             learner.observe(batch)
             held, capacity = len(learner.memory), learner.memory.capacity
             assert held <= capacity, f"{held} samples in a memory of {capacity}"
@@ -175,7 +207,7 @@ def _memory_within_capacity(make: Make) -> None:
 def _finite_loss(make: Make) -> None:
     learner = make()
     learner.begin_task(toy_tasks()[0])
-    for batch in toy_batches(toy_tasks()[0], n=SHORT):
+    for batch in make.batches(toy_tasks()[0], n=SHORT):
         loss = learner.observe(batch)
         assert loss.numel() == 1, f"observe returned a loss of shape {tuple(loss.shape)}"
         assert loss.isfinite().all(), f"observe returned a loss of {loss}"
@@ -186,7 +218,7 @@ def _empty_memory(make: Make) -> None:
     learner = make()
     learner.begin_task(toy_tasks()[0])
     assert len(learner.memory) == 0, "a new learner's memory is not empty"
-    loss = learner.observe(next(toy_batches(toy_tasks()[0])))
+    loss = learner.observe(next(make.batches(toy_tasks()[0])))
     assert loss.isfinite().all(), f"the first step, with an empty memory, has a loss of {loss}"
     assert all(p.isfinite().all() for p in learner.parameters()), "the first step leaves weights that are not finite"
 
@@ -195,7 +227,7 @@ def _one_sample(make: Make) -> None:
     learner = make()
     for task in toy_tasks()[:2]:
         learner.begin_task(task)
-        for batch in toy_batches(task, size=1):
+        for batch in make.batches(task, size=1):
             assert learner.observe(batch).isfinite().all(), "a batch of one sample has a loss that is not finite"
         learner.end_task()
 
@@ -203,20 +235,20 @@ def _one_sample(make: Make) -> None:
 def _memory_smaller_than_replay(make: Make) -> None:
     learner = make(memory=3, replay=10)
     _learn(learner, toy_tasks()[:2], BATCHES)
-    assert learner.predict(next(toy_batches(toy_tasks()[0])).x).shape == (4,), "predict returns not one class per image"
+    assert learner.predict(next(make.batches(toy_tasks()[0])).x).shape == (4,), "predict returns not one class a sample"
 
 
 def _grows(make: Make) -> None:
     learner = make()
     _learn(learner, toy_tasks())
-    images = torch.cat([batch.x for task in toy_tasks() for batch in toy_batches(task, n=SHORT)])
+    images = torch.cat([batch.x for task in toy_tasks() for batch in make.batches(task, n=SHORT)])
     rows, known = learner.net.head.weight.detach().clone(), learner.predict(images)
     learner.grow(8)
     assert torch.equal(learner.net.head.weight.detach()[:6], rows), "growing changed the rows of known classes"
     assert torch.equal(learner.predict(images), known), "growing changed predictions"
     task = Task(3, (7, 6))
     learner.begin_task(task)
-    for batch in toy_batches(toy_tasks()[0], n=SHORT):
+    for batch in make.batches(toy_tasks()[0], n=SHORT):
         learner.observe(Batch(batch.x, torch.where(batch.y == 4, 7, 6)))
     learner.end_task()
     assert fingerprint(_through_a_file(learner, make(5)).state_dict()) == fingerprint(learner.state_dict()), (
@@ -226,7 +258,11 @@ def _grows(make: Make) -> None:
 
 def _predicts_seen_classes(make: Make) -> None:
     learner = make()
-    images = torch.cat([batch.x for task in toy_tasks() for batch in toy_batches(task, n=SHORT)])
+    images = torch.cat([batch.x for task in toy_tasks() for batch in make.batches(task, n=SHORT)])
+    fresh = make()
+    fresh.begin_task(toy_tasks()[0])
+    early = set(fresh.predict(images).tolist())
+    assert early <= set(toy_tasks()[0].classes), "at first, predict returned a class that has not been seen"
     for index, task in enumerate(toy_tasks()[:2]):
         _learn(learner, [task])
         seen = {c for earlier in toy_tasks()[: index + 1] for c in earlier.classes}
@@ -236,14 +272,14 @@ def _predicts_seen_classes(make: Make) -> None:
 def _refuses_bad_input(make: Make) -> None:
     learner = make()
     learner.begin_task(toy_tasks()[0])
-    good = next(toy_batches(toy_tasks()[0]))
+    good = next(make.batches(toy_tasks()[0]))
     learner.observe(good)
     before = fingerprint(learner.state_dict())
     bad = {
         "a label out of range": Batch(good.x, good.y + 100),
         "labels that are no integers": Batch(good.x, good.y.float()),
         "images of another shape": Batch(good.x[:, :2], good.y),
-        "NaN pixels": Batch(torch.full((4, *SHAPE), torch.nan), good.y),
+        "NaN pixels": Batch(torch.full(good.x.shape, torch.nan), good.y),
         "an empty batch": Batch(good.x[:0], good.y[:0]),
     }
     for what, batch in bad.items():
@@ -257,25 +293,29 @@ def _refuses_bad_input(make: Make) -> None:
 
 def _refused_step(make: Make) -> None:
     learner = make()
+    if not learner.optimizers():
+        return
     _learn(learner, toy_tasks()[:2])
     for _, optimizer in learner.optimizers():
         for group in optimizer.param_groups:
             group["lr"] = math.inf  # no step of any length is finite
-    before = fingerprint(learner.state_dict())
+    weights = [p.detach().clone() for p in learner.parameters()]
     for what, task in (("known", toy_tasks()[1]), ("new", toy_tasks()[2])):
+        before = fingerprint(learner.state_dict())
         try:
-            learner.observe(next(toy_batches(task)))
+            learner.observe(next(make.batches(task)))
         except Diverged:
             same = fingerprint(learner.state_dict()) == before
             assert same, f"a step on {what} classes was refused, and changed the learner"
-        else:
-            raise AssertionError("a step of infinite length was made: call step() or update(), which refuse it")
+        else:  # a learner may only store, and train when a task ends
+            same = all(map(torch.equal, weights, learner.parameters()))
+            assert same, "a step of infinite length was made: call step() or update(), which refuse it"
 
 
 def _snapshot(make: Make) -> None:
     learner = make()
     _learn(learner, toy_tasks()[:2])
-    images = torch.cat([batch.x for task in toy_tasks() for batch in toy_batches(task, n=SHORT)])
+    images = torch.cat([batch.x for task in toy_tasks() for batch in make.batches(task, n=SHORT)])
     before, state = learner.predict(images), fingerprint(learner.state_dict())
     snapshot = learner.snapshot()
     assert fingerprint(learner.state_dict()) == state, "taking a snapshot changed the learner's state"
@@ -299,20 +339,20 @@ def _class_lost(make: Make) -> None:
     assert all(value.isfinite().all() for value in (*learner.parameters(), *learner.net.buffers())), (
         "weights or statistics are not finite"
     )
-    predicted = learner.predict(torch.cat([batch.x for batch in toy_batches(tasks[2])]))
+    predicted = learner.predict(torch.cat([batch.x for batch in make.batches(tasks[2])]))
     assert set(predicted.tolist()) <= learner.seen, "predict returned a class that has not been seen"
 
 
 def _without_boundaries(make: Make) -> None:
     learner = make()
     for index, task in enumerate(toy_tasks()[:2]):
-        for batch in toy_batches(task, n=SHORT if index else SETTLING_STEPS + SHORT):
+        for batch in make.batches(task, n=SHORT if index else SETTLING_STEPS + SHORT):
             loss = learner.observe(batch)
             assert loss.isfinite().all(), f"on a stream without boundaries, a loss of {loss}"
         begun = -1 if learner.task is None else learner.task.index
         assert begun == index, f"classes never seen began task {begun}; it is number {index}"
     first, last = toy_tasks()[:2]
-    old, new = next(toy_batches(first)), next(toy_batches(last))
+    old, new = next(make.batches(first)), next(make.batches(last))
     mixed = Batch(torch.cat([old.x, new.x]), torch.cat([old.y, new.y]))
     for batch in (mixed, old):
         assert learner.observe(batch).isfinite().all(), "old classes in a later task: a loss that is not finite"
@@ -320,18 +360,20 @@ def _without_boundaries(make: Make) -> None:
 
 def _average_is_beside(make: Make) -> None:
     """Kept, saved in mid-task, grown and predicted by, an average leaves training as it was, and is itself the same."""
+    if "average" not in options(make.settings):
+        return
     plain, straight, averaged = make(average=None), make(average=0.8), make(average=0.8)
     tasks, half = toy_tasks(), BATCHES // 2
     for learner in (plain, straight, averaged):
         _learn(learner, tasks[:1], BATCHES)
         learner.begin_task(tasks[1])
-        for batch in list(toy_batches(tasks[1], n=BATCHES))[:half]:
+        for batch in list(make.batches(tasks[1], n=BATCHES))[:half]:
             learner.observe(batch)
     averaged = _through_a_file(averaged, make(5, average=0.8))
     for learner in (plain, straight, averaged):
         _learn(learner, tasks[1:2], BATCHES, first=half)
-        learner.grow(PROBLEM.n_classes + 2)
-    images = torch.cat([batch.x for batch in toy_batches(tasks[0])])
+        learner.grow(make.problem.n_classes + 2)
+    images = torch.cat([batch.x for batch in make.batches(tasks[0])])
     before = fingerprint(averaged.state_dict())
     averaged.predict(images)
     assert fingerprint(averaged.state_dict()) == before, "predicting by the average changed the learner's state"
@@ -359,10 +401,10 @@ def _learns(make: Make) -> None:
     learner = make()
     task = toy_tasks()[0]
     learner.begin_task(task)
-    for batch in toy_batches(task, n=60):
+    for batch in make.batches(task, n=60):
         learner.observe(batch)
     learner.end_task()
-    asked = list(toy_batches(task, n=20))
+    asked = list(make.batches(task, n=20))
     hits = learner.predict(torch.cat([batch.x for batch in asked])) == torch.cat([batch.y for batch in asked])
     assert hits.float().mean() > 0.75, f"{hits.float().mean():.0%} right on two classes that differ plainly"
 

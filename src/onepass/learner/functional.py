@@ -91,17 +91,33 @@ def union_mean(terms: Sequence[tuple[Tensor, int]]) -> Tensor:
     return losses @ (sizes / sizes.sum())
 
 
-def class_means(learner: Learner, features: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-    """The direction of each class's stored samples; and 0 for a class that has any, -inf for the others."""
+def class_means(learner: Learner, features: Callable[[Tensor], Tensor], parts: int = 1) -> tuple[Tensor, Tensor]:
+    """The direction of each class's stored samples; and 0 for a class that has any, -inf for the others.
+
+    Features may be of several parts side by side, each as wide as the network's: then each part has its direction.
+    """
     n = learner.problem.n_classes
-    sums = torch.zeros(n, learner.net.head.in_features, device=learner.device)
+    sums = torch.zeros(n, parts * learner.net.head.in_features, device=learner.device)
     absent = torch.full((n,), -torch.inf, device=learner.device)
     for slots in torch.arange(len(learner.memory)).split(learner.chunk):
         stored = learner.memory.read(slots)
         found = features(decode(stored.x))
         sums += F.one_hot(stored.y, n).to(found).T @ found
         absent[stored.y] = 0
-    return F.normalize(sums), absent
+    return F.normalize(sums.unflatten(1, (parts, -1)), dim=2).flatten(1), absent
+
+
+def nearest_mean(learner: Learner) -> Callable[[Tensor], Tensor]:
+    """A scorer by the distance of an image's feature to the mean feature of each class's stored samples.
+
+    All features and means have length one, so the nearest mean is the one with the largest product.
+    """
+
+    def features(x: Tensor) -> Tensor:
+        return F.normalize(learner.net.features(x))
+
+    means, absent = class_means(learner, features)
+    return lambda x: F.linear(features(x), means, absent)
 
 
 class Frozen(nn.Module, Generic[M]):

@@ -71,7 +71,8 @@ class Memory(nn.Module):
         target, rows = torch.tensor([list(claims), list(claims.values())], device=device)
         values = {name: self._values(name, batch) for name in self.fields}  # all of them, before any is written
         for name, value in values.items():
-            self.field(name).index_copy_(0, target, value.index_select(0, rows))
+            column = self.field(name)
+            column.index_copy_(0, target, value.index_select(0, rows).to(column.dtype))
         self.filled = max(self.filled, max(claims) + 1)
 
     def _values(self, name: str, batch: Batch) -> Tensor:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from onepass.learner.augment import decode
-from onepass.learner.batch import check_images
+from onepass.errors import UsageError
+from onepass.learner.batch import check_samples
 
 if TYPE_CHECKING:
-    from onepass.learner.base import Learner
+    from onepass.learner.contract import BaseLearner
 
 
 class Predictor:
@@ -22,16 +22,26 @@ class Predictor:
     """
 
     @torch.inference_mode()
-    def __init__(self, learner: Learner) -> None:
+    def __init__(self, learner: BaseLearner) -> None:
         self.shape, self.chunk, self.device = learner.problem.shape, learner.chunk, learner.device
         self.seen_classes = learner.seen_classes.clone()
+        self._encode = learner.encode
         self._score: Callable[[Tensor], Tensor] = learner.scorer()
 
     @torch.inference_mode()
-    def predict(self, images: Tensor) -> Tensor:
-        check_images(images, self.shape)
-        chunks = [self._score(decode(chunk.to(self.device))) for chunk in images.split(self.chunk)]
-        scores = torch.cat(chunks).index_select(1, self.seen_classes)
-        return self.seen_classes[scores.argmax(dim=1)]
+    def predict(self, images: Tensor, among: Iterable[int] | None = None) -> Tensor:
+        """`among` these classes only, each of which has been seen; by default among all that have."""
+        check_samples(images, self.shape)
+        classes = self.seen_classes if among is None else self._seen(set(among))
+        chunks = [self._score(self._encode(chunk.to(self.device))) for chunk in images.split(self.chunk)]
+        scores = torch.cat(chunks).index_select(1, classes)
+        return classes[scores.argmax(dim=1)]
+
+    def _seen(self, among: set[int]) -> Tensor:
+        wrong = sorted(among - set(self.seen_classes.tolist()))
+        if wrong or not among:
+            given = f"{wrong[0]}, which has not been" if wrong else "none"
+            raise UsageError(f"among: expected classes that have been seen, got {given}; leave it out to ask among all")
+        return torch.tensor(sorted(among), device=self.device)
 
     __call__ = predict

@@ -14,8 +14,6 @@ from onepass.learner.batch import Batch
 from onepass.learner.functional import evaluating
 from onepass.methods.er import ER, FORWARD, ERConfig, Forward
 
-CHUNK = 100  # images whose features are computed at once
-
 
 @dataclass(frozen=True)
 class ASERConfig(ERConfig):
@@ -108,7 +106,7 @@ class ASER(ER):
         """Values of the first n of all rows for those that judge, by features of raw images in evaluation mode."""
         images, y = torch.cat([decode(batch.x) for batch in batches]), torch.cat([batch.y for batch in batches])
         with evaluating(self.net):
-            z = torch.cat([self.net.features(part) for part in images.split(CHUNK)])
+            z = torch.cat([self.net.features(part) for part in images.split(self.chunk)])
         # By differences: by products, cdist's own choice, near neighbours may change places.
         distances = torch.cdist(z[judging], z[:n], compute_mode="donot_use_mm_for_euclid_dist")
         return knn_shapley(distances, y[judging][:, None] == y[:n], self.config.neighbours)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from onepass.config import option
 from onepass.learner.batch import Batch, Task
 from onepass.learner.functional import all_or_nothing, frozen_batchnorm
-from onepass.learner.net import widen
+from onepass.learner.net import unfilled, widen
 from onepass.methods.er import ER, ERConfig
 
 Passes = Sequence[tuple[Tensor, Tensor]]  # features and labels
@@ -44,9 +44,10 @@ class ERCBA(ER):
         self.register_buffer("begun", torch.tensor(0))
 
     def _layer(self, inputs: int, outputs: int) -> nn.Linear:
-        layer = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
-        nn.init.xavier_normal_(layer.weight, generator=self.rng)
-        nn.init.zeros_(layer.bias)
+        layer = unfilled(nn.Linear(inputs, outputs, device="meta"))
+        if not layer.weight.is_meta:  # where only sizes are asked for, torch imports its compiler to draw nothing
+            nn.init.xavier_normal_(layer.weight, generator=self.rng)
+            nn.init.zeros_(layer.bias)
         return layer
 
     def begin_task(self, task: Task) -> None:
@@ -54,10 +55,10 @@ class ERCBA(ER):
         self.begun.fill_(self.steps)
 
     def loss(self, batch: Batch, replay: Batch) -> Tensor:
-        return self.inner(self.encode(batch, replay))
+        return self.inner(self.passes(batch, replay))
 
     def learn(self, batch: Batch, replay: Batch) -> Tensor:
-        passes = self.encode(batch, replay)  # once for both steps: the outer one does not change the network
+        passes = self.passes(batch, replay)  # once for both steps: the outer one does not change the network
         if not self._due():
             return self.step(self.inner(passes))
         with all_or_nothing(self.adaptor, self.outer):
@@ -68,7 +69,7 @@ class ERCBA(ER):
         useful = self.config.adaptor_lr > 0 and len(self.old) > 0 and len(self.memory) > 0
         return useful and (self.steps - int(self.begun)) % self.config.period == 0
 
-    def encode(self, batch: Batch, replay: Batch) -> Passes:
+    def passes(self, batch: Batch, replay: Batch) -> Passes:
         return self.forward_batches(self.net.features, batch, replay, joint=self.config.forward == "joint")
 
     def shift(self, logits: Tensor) -> Tensor:

@@ -3,95 +3,155 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
+import inspect
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from onepass.config import LearnerConfig, unknown
-from onepass.errors import BadCheckpoint, UsageError
-from onepass.learner.base import Learner, Problem
+from onepass.config import Settings
+from onepass.errors import BadCheckpoint, UsageError, lacks_memory
 from onepass.learner.checkpoint import load_state, load_tree, save_tree
-from onepass.learner.net import NETS, make_net
+from onepass.learner.contract import BaseLearner
+from onepass.learner.net import Factory, network_and_encoder
+from onepass.learner.problem import Problem
 from onepass.methods.registry import method_class
+from onepass.names import is_own, path_of
 
 
 def build(
     method: str,
     problem: Problem,
-    config: LearnerConfig | Mapping[str, Any] | None = None,
+    config: Settings | Mapping[str, Any] | None = None,
     *,
-    net: str = "slim-resnet18",
+    net: str | Factory | nn.Module = "",
     seed: int = 0,
-) -> Learner:
-    """A learner by its method's name (or MODULE:CLASS) and its network's; `config` may be a mapping of settings."""
+) -> BaseLearner:
+    """A learner by its method's name (or MODULE:CLASS); `config` may be a mapping of settings.
+
+    `net` is a network's name, or one of your own: the path MODULE:FACTORY of a function of a sample's shape that gives
+    an nn.Module from samples to features, that function, or the module itself. Default: slim-resnet18 for images, mlp
+    for vectors, and none for methods that train no network.
+    """
+    return _build(method, problem, config, net, seed)
+
+
+def _build(
+    method: str,
+    problem: Problem,
+    config: Settings | Mapping[str, Any] | None,
+    net: str | Factory | nn.Module,
+    seed: int,
+    draw: bool = True,
+) -> BaseLearner:
     cls = method_class(method)
-    if net not in NETS:
-        raise unknown("net", net, NETS, "allowed")
     settings = cls.Config.from_json(config or {}) if config is None or isinstance(config, Mapping) else config
     if type(settings) is not cls.Config:
         raise UsageError(f"config of {type(settings).__name__}: {method} needs {cls.Config.__name__} or a mapping")
-    network = make_net(net, problem.shape, problem.n_classes, seed=seed)
-    learner = cls(network, problem, settings, seed=seed)
-    learner.recipe = {"method": method, "net": net, "seed": seed}
+    net = net or ("linear" if cls.frozen_net else "slim-resnet18" if problem.images else "mlp")
+    network, encoder = network_and_encoder(
+        net, problem.shape, problem.n_classes, seed=seed, frozen=cls.frozen_net, draw=draw
+    )
+    more = {} if encoder is None else {"encoder": encoder}
+    learner = cls(network, problem, settings, seed=seed, **more)
+    name = net if isinstance(net, str) else "" if isinstance(net, nn.Module) else path_of(net)
+    learner.recipe = {"method": method, "net": name, "seed": seed}
     return learner
 
 
-def save(learner: Learner, path: Path | str) -> None:
+def save(learner: BaseLearner, path: Path | str) -> None:
     """Everything the learner needs to go on, in one file, written atomically."""
     if learner.recipe is None:
         raise ValueError("only a learner made by onepass.build can be saved whole: the file must say how to rebuild it")
     problem = dataclasses.asdict(learner.problem)
-    with learner.exclusive("save"):
+    with learner.exclusive("save"), _without_compiler():
         recipe = {**learner.recipe, "problem": problem, "config": learner.config.to_json()}
         save_tree(Path(path), {**recipe, "learner": learner.state_dict()})
 
 
-def load(path: Path | str, allow: Collection[str] = ()) -> Learner:
+def load(path: Path | str, allow: Collection[str] = (), *, net: str | Factory | nn.Module | None = None) -> BaseLearner:
     """The learner that `save` wrote, in the state it was in: the next step is the one it would have made.
 
-    A file may name a method of one's own, as MODULE:CLASS, and to import that runs its code: only those that are
-    allowed are imported.
+    A file may name a method, a network or an augmentation of one's own, and to import that runs its code: only those
+    that are allowed are imported. `net` stands in for the network that the file names; one that was built from a
+    module has no name.
     """
     path = Path(path)
     tree: Any = load_tree(path)
     try:
-        method, net, seed, state = tree["method"], tree["net"], tree["seed"], tree["learner"]
-        if not isinstance(method, str) or not isinstance(net, str) or type(seed) is not int:
+        method, named, seed, state = tree["method"], tree["net"], tree["seed"], tree["learner"]
+        if not isinstance(method, str) or not isinstance(named, str) or type(seed) is not int:
             raise ValueError("its method, network and seed are not two words and a number")
         # Version 0.1.0 called the augmentation "views".
         problem = Problem(**{"augment" if name == "views" else name: value for name, value in tree["problem"].items()})
-        if ":" in method and method not in allow and not method.startswith("onepass."):
-            raise UsageError(
-                f"{path} names a method of its own, and importing that runs its code: if you trust it, "
-                f"load({str(path)!r}, allow=({method!r},))"
-            )
+        if net is None and not named:
+            raise UsageError(f"{path} holds a learner on a network without a name: load({str(path)!r}, net=...)")
+        _check_allowed(path, allow, method=method, network="" if net else named, augmentation=problem.augment)
         config = method_class(method).Config.from_json(tree["config"])
-        _check_sizes(path, method, problem, config, net, state)
-        learner = build(method, problem, config, net=net, seed=seed)
+        with _without_compiler():
+            _check_sizes(path, method, problem, config, net or named, state)
+            # The state replaces all weights; but a method of one's own may keep something made of the first ones.
+            learner = _build(method, problem, config, net or named, seed, draw=is_own(method))
     except (UsageError, BadCheckpoint):  # such as a method of one's own that is not here: it says what to do
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadCheckpoint(f"{path} holds no learner ({error}): give a file that onepass.save wrote") from error
-    load_state(learner, state, path)
+    with _without_compiler():
+        load_state(learner, state, path)
     return learner
 
 
-def _check_sizes(path: Path, method: str, problem: Problem, config: LearnerConfig, net: str, state: Any) -> None:
+def _check_allowed(path: Path, allow: Collection[str], **named: str) -> None:
+    own = {kind: name for kind, name in named.items() if is_own(name)}
+    for kind, name in own.items():
+        if name not in allow:
+            raise UsageError(
+                f"{path} names {'an' if kind[0] in 'aeiou' else 'a'} {kind} of its own, and importing that runs its "
+                f"code: if you trust it, load({str(path)!r}, allow={tuple(own.values())!r})"
+            )
+
+
+@contextmanager
+def _without_compiler() -> Iterator[None]:
+    """Without what torch imports when an optimizer is first made or read, to keep its compiler away from it.
+
+    That takes ten times as long as all else here, and a model that only predicts needs none of it. The first step
+    imports it.
+    """
+    optimizer = torch.optim.Optimizer
+    used = [getattr(optimizer, name) for name in ("add_param_group", "state_dict", "load_state_dict")]
+    guarded = [function for function in map(inspect.unwrap, used) if not hasattr(function, "__dynamo_disable")]
+    for function in guarded:
+        setattr(function, "__dynamo_disable", function)  # where torch looks for the guarded one
+    try:
+        yield
+    finally:
+        for function in guarded:
+            delattr(function, "__dynamo_disable")
+
+
+def _check_sizes(
+    path: Path, method: str, problem: Problem, config: Settings, net: str | Factory | nn.Module, state: Any
+) -> None:
     """Refuse a state of other sizes than the file claims before memory is taken for them."""
+    if isinstance(net, nn.Module):
+        return
     try:
         with torch.device("meta"):
-            planned = build(method, problem, config, net=net).state_dict()
+            planned = build(method, problem, config, net=net)
     except UsageError:
         raise
-    except Exception:  # a method of one's own that needs real numbers; it was allowed
+    except Exception as error:  # a method or network of one's own that needs real numbers; it was allowed
+        if lacks_memory(error):
+            raise
         return
-    for name, value in planned.items():
+    for name, value in planned.state_dict().items():
         given = state[name]
         if isinstance(value, Tensor) and (not isinstance(given, Tensor) or given.shape != value.shape):
             raise BadCheckpoint(f"{path} does not fit {method}: its {name} is not {tuple(value.shape)}")
     rows = state["memory._extra_state"]["rows"]
-    if rows["x"].shape[1:] != torch.Size(problem.shape):
-        raise BadCheckpoint(f"{path} does not fit {method}: its memory does not hold images of {problem.shape}")
+    if rows["x"].shape[1:] != torch.Size(planned.sample_shape):
+        raise BadCheckpoint(f"{path} does not fit {method}: its memory holds no samples of {planned.sample_shape}")

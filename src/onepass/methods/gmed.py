@@ -47,8 +47,10 @@ class GMED(Lookahead):
             with virtual_step(self.net, config.lr):
                 ahead = self.slope(pool)
         strides = config.stride * config.decay**edits
-        moved = pool.x + strides[:, None, None, None] * (ahead - (1 + config.regular) * now)
-        self.edited = replace(pool, x=moved.clamp_(0, 1), extra={"edits": edits + 1})
+        sides = (-1, *(1 for _ in self.sample_shape))
+        moved = pool.x + strides.view(sides) * (ahead - (1 + config.regular) * now)
+        edited = moved.clamp_(0, 1) if self.problem.images and self.encoder is None else moved
+        self.edited = replace(pool, x=edited, extra={"edits": edits + 1})
         return self.edited
 
     def slope(self, pool: Batch) -> Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from onepass.config import option
@@ -79,14 +79,17 @@ class GSS(ER):
         for x, y in zip(decode(drawn.x).split(size), drawn.y.split(size), strict=True):
             yield self.direction(x, y)
 
+    def learning(self) -> list[nn.Parameter]:
+        return [p for p in self.net.parameters() if p.requires_grad]
+
     def direction(self, x: Tensor, y: Tensor) -> Tensor:
         """The gradient of the mean loss of these samples, in one vector; the network's own stays as it is."""
-        parts = torch.autograd.grad(self.cross_entropy(self.net(x), y), list(self.net.parameters()))
+        parts = torch.autograd.grad(self.cross_entropy(self.net(x), y), self.learning())
         return torch.cat([part.flatten() for part in parts])
 
     def likeness(self, batch: Batch, references: Sequence[Tensor]) -> Tensor:
         """The largest cosine of each sample's own gradient with a reference."""
-        parameters = {name: p.detach() for name, p in self.net.named_parameters()}
+        parameters = {name: p.detach() for name, p in self.net.named_parameters() if p.requires_grad}
         sizes = [p.numel() for p in parameters.values()]
         columns = list(zip(*(reference.split(sizes) for reference in references), strict=True))
         lengths = torch.stack([reference.norm() for reference in references])

@@ -1,4 +1,4 @@
-"""Runs know a method of your own by what its code does: comments, docstrings, layout and moved files change nothing."""
+"""Runs know code of your own by what it does: comments, docstrings, layout and moved files change nothing."""
 
 from __future__ import annotations
 
@@ -9,24 +9,27 @@ import inspect
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onepass.methods.registry import METHODS, import_learner
-
-if TYPE_CHECKING:
-    from onepass.learner.base import Learner
+from onepass.names import import_path
 
 VERSIONED = {"onepass", "torch", *sys.stdlib_module_names}  # a result tells their versions instead
 
 
-def code_digest(name: str) -> str:
-    """A hash of the code that a method of your own and its base classes are in; empty for ours."""
-    return "" if name in METHODS else _class_digest(import_learner(name))  # type: ignore[arg-type]  # has a hash
+def code_digest(method: str, *others: str) -> str:
+    """A hash of the code that a method of your own and its base classes are in, and of that of a network or an
+    augmentation of your own; empty for ours."""
+    digests = [] if method in METHODS else [_digest(import_learner(method))]  # type: ignore[arg-type]  # classes have a hash
+    digests += [_digest(import_path(name)) for name in others if ":" in name]
+    return "-".join(digest for digest in digests if digest)
 
 
-@functools.cache  # of the class as it was imported, whatever happens to its file afterwards
-def _class_digest(cls: type[Learner]) -> str:
-    modules = dict.fromkeys(base.__module__ for base in cls.__mro__ if _package(base.__module__) not in VERSIONED)
+@functools.cache  # of the code as it was imported, whatever happens to its file afterwards
+def _digest(code: Any) -> str:
+    bases = code.__mro__ if isinstance(code, type) else [code]
+    names = [getattr(base, "__module__", "") for base in bases]
+    modules = dict.fromkeys(name for name in names if _package(name) not in VERSIONED)
     try:
         texts = [Path(inspect.getsourcefile(sys.modules[name]) or "").read_text(encoding="utf-8") for name in modules]
     except (OSError, TypeError, KeyError):  # typed in a notebook or an interpreter

@@ -34,7 +34,7 @@ class OBC(ER):
 
     def setup(self) -> None:
         self.corrected = copy.deepcopy(self.net.head)
-        self.corrector = torch.optim.SGD(self.corrected.parameters(), lr=self.config.lr)
+        self.corrector = self.optimizer_of(self.corrected.parameters())
 
     def learn(self, batch: Batch, replay: Batch) -> Tensor:
         with all_or_nothing(self.net):

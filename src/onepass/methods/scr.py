@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from onepass.config import ReplayConfig, option
 from onepass.learner.base import Learner
 from onepass.learner.batch import Batch
-from onepass.learner.functional import class_means
+from onepass.learner.functional import nearest_mean
 from onepass.learner.losses import supcon
 from onepass.learner.net import linear
 
@@ -53,9 +53,4 @@ class SCR(Learner):
         return supcon(F.normalize(vectors), torch.cat([replay.y, batch.y]).repeat(2), self.config.temperature)
 
     def scorer(self) -> Callable[[Tensor], Tensor]:
-        def features(x: Tensor) -> Tensor:
-            return F.normalize(self.net.features(x))
-
-        means, absent = class_means(self, features)
-        # For rows of length one the nearest mean is the one with the largest product.
-        return lambda x: F.linear(features(x), means, absent)
+        return nearest_mean(self)

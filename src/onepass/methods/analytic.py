@@ -1,0 +1,177 @@
+"""Learners of statistics: counts, sums and second moments of features that never change. No gradient, no forgetting.
+
+What is kept is a sum over samples. So the order of the stream does not matter (but for rounding), and a sample can be
+taken back exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from onepass.config import Settings
+from onepass.learner.augment import decode
+from onepass.learner.batch import Batch
+from onepass.learner.contract import BaseLearner
+
+WAITING = 50  # rows of features that are added to the second moment at once: its bytes are read and written less often
+
+
+class ClassMeans(BaseLearner):
+    """A count and a sum of features for each class."""
+
+    Config = Settings
+    class_rows = "counts"
+    frozen_net = True
+    counts: Tensor
+    sums: Tensor
+    origin: Tensor  # near the middle of all features, so that sums of squares lose few digits
+    begun: Tensor
+
+    def setup(self) -> None:
+        n, width = self.problem.n_classes, self.width
+        self.register_buffer("counts", torch.zeros(n))
+        self.register_buffer("sums", torch.zeros(n, width))
+        self.register_buffer("origin", torch.zeros(width))
+        self.register_buffer("begun", torch.tensor(False))
+        self._solved: tuple[Tensor, Tensor] | None = None  # weights and offsets of what was learned so far
+
+    @property
+    def width(self) -> int:
+        """Numbers in a feature vector."""
+        return self.net.head.in_features
+
+    def features(self, x: Tensor) -> Tensor:
+        """Samples as rows of numbers: what the network in front of it gives."""
+        return x.flatten(1)
+
+    @torch.no_grad()
+    def absorb(self, batch: Batch) -> Tensor:
+        self.count(self.features(decode(batch.x)), batch.y)
+        return torch.zeros((), device=self.device)  # there is no loss to descend
+
+    def count(self, z: Tensor, y: Tensor, times: int = 1) -> None:
+        """Add samples to the statistics; `times=-1` takes them back."""
+        if not self.begun:
+            self.origin.copy_(z.mean(dim=0))
+            self.begun.fill_(True)
+        self._solved = None
+        rows = z - self.origin
+        self.counts.index_add_(0, y, torch.ones_like(y, dtype=self.counts.dtype), alpha=times)
+        self.sums.index_add_(0, y, rows, alpha=times)
+        self.second_moment(rows, times)
+
+    def second_moment(self, rows: Tensor, times: int) -> None:
+        """What else is kept of the rows."""
+
+    def statistics(self) -> list[Tensor]:
+        return []  # no step is ever refused, so nothing has to be put back
+
+    @property
+    def means(self) -> Tensor:
+        return self.sums / self.counts.clamp(min=1)[:, None]
+
+    def weights(self) -> tuple[Tensor, Tensor]:
+        """The matrix and the offsets of linear scores."""
+        means = self.means
+        return means, -(means**2).sum(dim=1) / 2
+
+    def scorer(self) -> Callable[[Tensor], Tensor]:
+        if self._solved is None:
+            weight, bias = self.weights()
+            absent = torch.where(self.counts > 0, 0.0, -torch.inf)
+            self._solved = weight, bias + absent - weight @ self.origin
+        weight, offset = self._solved
+        return lambda x: F.linear(self.features(x), weight, offset)
+
+    def widen(self, n_classes: int) -> None:
+        more = n_classes - len(self.counts)
+        self.counts, self.sums = F.pad(self.counts, (0, more)), F.pad(self.sums, (0, 0, 0, more))
+        self._solved = None
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        super().set_extra_state(state)
+        self._solved = None
+
+
+class Discriminant(ClassMeans):
+    """The same and one second moment of all classes: what a linear discriminant is made of.
+
+    S = covariance within classes, shrunk towards its diagonal D: (1 - e) S + e D
+    score of class c: x S^-1 m_c - m_c S^-1 m_c / 2, m_c the mean of the class
+    """
+
+    moment: Tensor
+    waiting: Tensor
+    n_waiting: Tensor
+
+    def setup(self) -> None:
+        super().setup()
+        self.register_buffer("moment", torch.zeros(self.width, self.width))
+        self.register_buffer("waiting", torch.zeros(WAITING, self.width))
+        self.register_buffer("n_waiting", torch.tensor(0))
+
+    @property
+    def shrinkage(self) -> float | None:
+        """Between 0 and 1; None: estimated from what was seen."""
+        return None
+
+    def second_moment(self, rows: Tensor, times: int) -> None:
+        if times < 0:
+            self.moment.addmm_(rows.T, rows, alpha=-1)
+            return
+        while len(rows):
+            n = int(self.n_waiting)
+            taken = rows[: WAITING - n]
+            self.waiting[n : n + len(taken)] = taken
+            self.n_waiting += len(taken)
+            rows = rows[len(taken) :]
+            if n + len(taken) == WAITING:
+                self.moment.addmm_(self.waiting.T, self.waiting)
+                self.n_waiting.zero_()
+
+    def covariance(self) -> Tensor:
+        """Within classes."""
+        waiting = self.waiting[: int(self.n_waiting)]
+        moment = torch.addmm(self.moment, waiting.T, waiting)
+        apart = self.sums / self.counts.clamp(min=1).sqrt()[:, None]
+        return moment.addmm_(apart.T, apart, alpha=-1).div_(self.counts.sum().clamp(min=1))
+
+    def weights(self) -> tuple[Tensor, Tensor]:
+        means, s = self.means, self.covariance()
+        scale = s.diagonal().clamp(min=0).sqrt()
+        scale = torch.where(scale > 1e-6 * scale.max(), scale, scale.max()).clamp(min=1e-12)
+        s.div_(scale).div_(scale[:, None])  # correlations: what has another unit counts alike
+        e = self.shrinkage
+        e = oas(s, float(self.counts.sum())) if e is None else e
+        s.mul_(1 - e).diagonal().add_(e)
+        solved = torch.cholesky_solve((means / scale).T, _cholesky(s)).T / scale
+        return solved, -(solved * means).sum(dim=1) / 2
+
+
+def oas(s: Tensor, n: float) -> float:
+    """Oracle approximating shrinkage of n samples' covariance towards a multiple of the identity.
+
+    Chen, Wiesel, Eldar and Hero (2010), equation 23.
+    """
+    d, trace, squares = len(s), float(s.trace()), float(s.pow(2).sum())
+    away = squares - trace**2 / d
+    if away <= 0:
+        return 1.0
+    return min(1.0, ((1 - 2 / d) * squares + trace**2) / ((n + 1 - 2 / d) * away))
+
+
+def _cholesky(s: Tensor) -> Tensor:
+    """Of a matrix that rounding may have left short of being positive definite."""
+    ridge = 1e-6
+    while True:
+        factor: Tensor
+        factor, failed = torch.linalg.cholesky_ex(s)
+        if not failed:
+            return factor
+        s.diagonal().add_(ridge)
+        ridge *= 10

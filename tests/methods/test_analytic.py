@@ -1,0 +1,304 @@
+"""NCM, SLDA, RanDumb and Patch-LDA against explicit sums: exact at any moment, whatever the order."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+import onepass
+from helpers import rng
+from onepass.errors import UsageError
+from onepass.learner.augment import decode
+from onepass.learner.batch import Batch, Task
+from onepass.learner.problem import Problem
+from onepass.methods.analytic import WAITING, Discriminant, oas
+from onepass.methods.ncm import NCM
+from onepass.methods.patch_lda import FLAT, PatchLDA
+from onepass.methods.randumb import RanDumb
+from onepass.methods.slda import SLDA
+
+VECTORS = Problem(5, (6,), n_tasks=2)
+IMAGES = Problem(4, (3, 9, 8), n_tasks=2)
+Array = NDArray[np.float64]
+
+
+def some_vectors(n: int = 203, seed: int = 0) -> Batch:
+    y = torch.randint(5, (n,), generator=rng(seed))
+    mix = torch.randn(6, 6, generator=rng(99)) * torch.tensor([1.0, 30.0, 0.02, 5.0, 1.0, 1.0])
+    x = torch.randn(n, 6, generator=rng(seed + 1)) @ mix + 3 * torch.randn(5, 6, generator=rng(98))[y] @ mix + 40
+    return Batch(x, y)
+
+
+def some_pictures(n: int, seed: int = 0) -> Batch:
+    y = torch.randint(4, (n,), generator=rng(seed))
+    x = torch.randint(256, (n, 3, 9, 8), generator=rng(seed + 1), dtype=torch.uint8) // (1 + y[:, None, None, None])
+    return Batch(x.to(torch.uint8), y)
+
+
+def learned(method: str, problem: Problem, batch: Batch, size: int = 10, **settings: Any) -> Any:
+    learner = onepass.build(method, problem, settings)
+    for rows in torch.arange(len(batch)).split(size):
+        learner.observe(batch[rows])
+    return learner
+
+
+def as_numpy(batch: Batch) -> tuple[Array, NDArray[np.int64]]:
+    return batch.x.double().numpy(), batch.y.numpy()
+
+
+def discriminant(x: Array, y: NDArray[np.int64], e: float | None, asked: Array) -> NDArray[np.int64]:
+    """From all samples at once: means, covariance within classes, shrunk towards its diagonal, and its inverse."""
+    means = np.stack([x[y == c].mean(axis=0) for c in range(y.max() + 1)])
+    apart = x - means[y]
+    s = apart.T @ apart / len(x)
+    deviation = np.sqrt(np.diag(s))
+    if e is None:
+        r, d, n = s / np.outer(deviation, deviation), len(s), len(x)
+        squares, trace = np.trace(r @ r), np.trace(r)
+        e = min(1, ((1 - 2 / d) * squares + trace**2) / ((n + 1 - 2 / d) * (squares - trace**2 / d)))
+    inverse = np.linalg.inv((1 - e) * s + e * np.diag(np.diag(s)))
+    away = asked[:, None, :] - means
+    found: NDArray[np.int64] = np.einsum("nci,ij,ncj->nc", away, inverse, away).argmin(axis=1)
+    return found
+
+
+def test_ncm_gives_the_class_whose_mean_is_nearest() -> None:
+    batch, asked = some_vectors(), some_vectors(80, seed=7)
+    x, y = as_numpy(batch)
+    means = np.stack([x[y == c].mean(axis=0) for c in range(5)])
+    expected = ((as_numpy(asked)[0][:, None, :] - means) ** 2).sum(axis=2).argmin(axis=1)
+    learner = learned("ncm", VECTORS, batch)
+    assert isinstance(learner, NCM)
+    assert learner.predict(asked.x).tolist() == expected.tolist()
+    assert len(set(expected)) > 2
+
+
+@pytest.mark.parametrize("shrinkage", [None, 0.0, 0.3, 1.0])
+@pytest.mark.parametrize("size", [1, 10, 203])
+def test_slda_is_the_discriminant_of_all_samples_at_once(shrinkage: float | None, size: int) -> None:
+    batch, asked = some_vectors(), some_vectors(150, seed=7)
+    expected = discriminant(*as_numpy(batch), shrinkage, as_numpy(asked)[0])
+    learner = learned("slda", VECTORS, batch, size, shrinkage=shrinkage)
+    assert isinstance(learner, SLDA)
+    assert learner.predict(asked.x).tolist() == expected.tolist()
+
+
+def test_the_scores_of_slda_differ_by_the_mahalanobis_distances() -> None:
+    batch, asked = some_vectors(), some_vectors(20, seed=7)
+    learner = learned("slda", VECTORS, batch, shrinkage=0.2)
+    x, y = as_numpy(batch)
+    means = np.stack([x[y == c].mean(axis=0) for c in range(5)])
+    s = (x - means[y]).T @ (x - means[y]) / len(x)
+    inverse = np.linalg.inv(0.8 * s + 0.2 * np.diag(np.diag(s)))
+    away = as_numpy(asked)[0][:, None, :] - means
+    distances = np.einsum("nci,ij,ncj->nc", away, inverse, away)
+    with torch.inference_mode():
+        scores = learner.scorer()(asked.x).double().numpy()
+    np.testing.assert_allclose(scores - scores[:, :1], -(distances - distances[:, :1]) / 2, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("method", ["ncm", "slda", "randumb"])
+def test_the_order_of_the_stream_does_not_matter(method: str) -> None:
+    batch, asked = some_vectors(), some_vectors(300, seed=7)
+    settings = {"features": 30} if method == "randumb" else {}
+    straight = learned(method, VECTORS, batch, **settings)
+    order = torch.cat([torch.arange(10), 10 + torch.randperm(len(batch) - 10, generator=rng(5))])
+    mixed = learned(method, VECTORS, batch[order], 17, **settings)
+    sorted_by_class = learned(method, VECTORS, batch[torch.cat([torch.arange(10), 10 + batch.y[10:].argsort()])])
+    for other in (mixed, sorted_by_class) if not settings else (mixed,):
+        assert (other.predict(asked.x) == straight.predict(asked.x)).float().mean() > 0.99
+        torch.testing.assert_close(other.counts, straight.counts)
+
+
+def test_samples_that_are_taken_back_leave_no_trace() -> None:
+    batch, more, asked = some_vectors(), some_vectors(31, seed=3), some_vectors(100, seed=7)
+    plain, both = learned("slda", VECTORS, batch), learned("slda", VECTORS, batch)
+    for rows in torch.arange(31).split(10):
+        both.observe(more[rows])
+    both.count(both.features(more.x), more.y, times=-1)
+    with torch.inference_mode():
+        torch.testing.assert_close(both.scorer()(asked.x), plain.scorer()(asked.x), rtol=1e-3, atol=1e-2)
+    torch.testing.assert_close(both.counts, plain.counts)
+
+
+def test_rows_wait_until_there_are_enough_and_count_meanwhile() -> None:
+    batch = some_vectors(WAITING + 9)
+    learner = learned("slda", VECTORS, batch)
+    assert isinstance(learner, Discriminant)
+    assert int(learner.n_waiting) == 9
+    x, y = as_numpy(batch)
+    means = np.stack([x[y == c].mean(axis=0) for c in range(5)])
+    s = (x - means[y]).T @ (x - means[y]) / len(x)
+    np.testing.assert_allclose(learner.covariance().numpy(), s, rtol=1e-3, atol=1e-2)
+
+
+def test_shrinkage_is_estimated_as_chen_et_al_do() -> None:
+    """Equation 23 in its recursive form: iterating equation 17 from any start ends there."""
+    x = torch.randn(40, 8, generator=rng(2)) @ torch.randn(8, 8, generator=rng(3))
+    s, n, d = (x.T @ x / 40).double(), 40, 8
+    trace, squares = float(s.trace()), float((s @ s).trace())
+    e = 0.5
+    for _ in range(10_000):
+        mixed = (1 - e) * squares + e * trace**2 / d  # tr(estimate S)
+        whole = trace**2  # of the estimate, squared
+        e = ((1 - 2 / d) * mixed + whole) / ((n + 1 - 2 / d) * mixed + (1 - n / d) * whole)
+    assert oas(s, n) == pytest.approx(min(1.0, e), rel=1e-6)
+    assert oas(torch.eye(5), 100) == 1
+    assert oas(s, 10**9) < 1e-6
+
+
+def test_a_class_that_was_announced_and_never_came_is_not_predicted() -> None:
+    learner = onepass.build("slda", VECTORS)
+    learner.begin_task(Task(0, (0, 1, 2, 3, 4)))
+    batch = some_vectors()
+    learner.observe(batch[batch.y < 3])
+    assert set(learner.predict(some_vectors(200, seed=8).x).tolist()) <= {0, 1, 2}
+
+
+def test_one_sample_of_each_class_is_enough_to_predict() -> None:
+    x = torch.tensor([[0.0] * 6, [1.0] * 6])
+    for method in ("ncm", "slda"):
+        learner = onepass.build(method, VECTORS)
+        learner.observe(Batch(x, torch.tensor([0, 3])))
+        assert learner.predict(x).tolist() == [0, 3], method
+
+
+def test_a_value_that_never_changes_has_no_say() -> None:
+    batch, asked = some_vectors(), some_vectors(100, seed=7)
+    fixed, other = batch.x.clone(), asked.x.clone()
+    fixed[:, 2], other[:, 2] = 7.0, 7.0
+    x, y = fixed.double().numpy(), batch.y.numpy()
+    kept = [0, 1, 3, 4, 5]
+    expected = discriminant(x[:, kept], y, 0.1, other.double().numpy()[:, kept])
+    learner = learned("slda", VECTORS, Batch(fixed, batch.y), shrinkage=0.1)
+    assert learner.predict(other).tolist() == expected.tolist()
+
+
+def test_randumbs_features_are_those_of_an_rbf_kernel() -> None:
+    batch = some_vectors(12)
+    learner = learned("randumb", Problem(5, (6,)), batch, 12, features=60_000 // 4)
+    assert isinstance(learner, RanDumb)
+    z = learner.features(batch.x)
+    g = 1 / (6 * float(batch.x.var(correction=0)))
+    kernel = (-g * torch.cdist(batch.x, batch.x) ** 2).exp()
+    torch.testing.assert_close(z @ z.T, kernel, rtol=0, atol=0.04)
+
+
+def test_randumb_counts_each_image_and_its_mirror_image() -> None:
+    batch = some_pictures(20)
+    flipped = learned("randumb", IMAGES, batch, features=25)
+    plain = learned("randumb", IMAGES, batch, features=25, flip=False)
+    assert flipped.counts.sum() == 2 * plain.counts.sum() == 40
+    both = torch.cat([decode(batch.x), decode(batch.x).flip(3)])
+    expected = (flipped.features(both) - flipped.origin).sum(dim=0)
+    torch.testing.assert_close(flipped.sums.sum(dim=0), expected, rtol=1e-4, atol=1e-4)
+
+
+def explicit_responses(learner: PatchLDA, image: Array) -> Array:
+    """Pixel by pixel: every patch without contrast, its product with every filter, both signs, pooled."""
+    kernels, offsets = learner.kernels.double().numpy(), learner.offsets.double().numpy()
+    filters, _, size, _ = kernels.shape
+    height, width = image.shape[1] - size + 1, image.shape[2] - size + 1
+    maps = np.zeros((2 * filters, height, width))
+    for i in range(height):
+        for j in range(width):
+            patch = image[:, i : i + size, j : j + size]
+            p = (patch - patch.mean()) / math.sqrt(patch.var() + FLAT)
+            r = (kernels * p).sum(axis=(1, 2, 3)) - offsets
+            t = learner.config.threshold
+            maps[:, i, j] = np.concatenate([np.maximum(0, r - t), np.maximum(0, -r - t)])
+    pool = learner.config.pool
+    parts = []
+    for a in range(pool):
+        for b in range(pool):
+            rows = slice(a * height // pool, -(-(a + 1) * height // pool))
+            columns = slice(b * width // pool, -(-(b + 1) * width // pool))
+            parts.append(maps[:, rows, columns].mean(axis=(1, 2)))
+    features: Array = np.stack(parts, axis=1).flatten() / learner.scale.double().numpy()
+    return features
+
+
+def test_patch_features_are_pooled_responses_to_patches_without_contrast() -> None:
+    learner = learned("patch-lda", IMAGES, some_pictures(30), filters=7, size=4, first=20)
+    assert isinstance(learner, PatchLDA)
+    assert learner.ready
+    images = decode(some_pictures(3, seed=9).x)
+    found = learner.features(images).double().numpy()
+    expected = np.stack([explicit_responses(learner, image) for image in images.double().numpy()])
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_filters_are_whitened_patches_of_the_first_images() -> None:
+    batch = some_pictures(20)
+    learner = onepass.build("patch-lda", IMAGES, {"filters": 7, "size": 4, "first": 20})
+    assert isinstance(learner, PatchLDA)
+    twin = copy.deepcopy(learner)
+    learner.observe(batch)
+    patches = twin._patches(decode(batch.x)).double().numpy()
+    np.testing.assert_allclose(patches.mean(axis=1), 0, atol=1e-6)
+    middle = patches.mean(axis=0)
+    values, vectors = np.linalg.eigh(np.cov(patches.T, bias=True))
+    whitening = vectors @ np.diag((values + 0.1) ** -0.5) @ vectors.T
+    drawn = torch.randint(len(patches), (7,), generator=twin.rng).numpy()
+    filters = (patches[drawn] - middle) @ whitening
+    filters /= np.linalg.norm(filters, axis=1, keepdims=True)
+    folded = filters @ whitening  # f W p = (f W) p
+    np.testing.assert_allclose(learner.offsets.numpy(), folded @ middle, rtol=1e-3, atol=1e-4)
+    kernels = learner.kernels.flatten(1).double().numpy()
+    probe = patches[:50]
+    np.testing.assert_allclose(probe @ kernels.T, probe @ folded.T, rtol=1e-3, atol=1e-4)
+
+
+def test_features_of_the_first_images_have_deviation_one_and_all_are_counted() -> None:
+    batch = some_pictures(27)
+    learner = learned("patch-lda", IMAGES, batch, filters=7, size=4, first=20)
+    z = learner.features(decode(batch.x[:20]))
+    spread = z.std(dim=0, correction=0)
+    torch.testing.assert_close(spread[spread > 1e-3], torch.ones(int((spread > 1e-3).sum())))
+    assert learner.counts.sum() == 27
+    assert len(learner.kept) == 0
+
+
+def test_before_there_are_enough_images_predictions_come_from_those_that_there_are() -> None:
+    batch, asked = some_pictures(12), some_pictures(40, seed=9)
+    early = learned("patch-lda", IMAGES, batch, filters=7, size=4, first=100)
+    just = learned("patch-lda", IMAGES, batch, filters=7, size=4, first=12)
+    assert not early.ready
+    assert just.ready
+    assert early.predict(asked.x).tolist() == just.predict(asked.x).tolist()
+    assert not early.ready
+
+
+def test_mirror_images_count_and_predict_alike() -> None:
+    batch, asked = some_pictures(40), some_pictures(40, seed=9)
+    learner = learned("patch-lda", IMAGES, batch, filters=7, size=4, first=20, flip=True)
+    assert learner.counts.sum() == 80
+    assert learner.predict(asked.x).tolist() == learner.predict(asked.x.flip(3)).tolist()
+
+
+def test_features_of_a_network_in_front_are_what_is_counted() -> None:
+    batch = some_pictures(30)
+
+    def body(shape: tuple[int, ...]) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(216, 5), nn.ReLU())
+
+    learner = onepass.build("ncm", IMAGES, net=body)
+    learner.observe(batch)
+    assert learner.encoder is not None
+    z: Tensor = learner.encoder(decode(batch.x))
+    expected = torch.stack([z[batch.y == c].mean(dim=0) for c in range(4)])
+    assert isinstance(learner, NCM)
+    torch.testing.assert_close(learner.means + learner.origin, expected)
+    assert not any(weight.requires_grad for weight in learner.encoder.parameters())
+
+
+def test_patches_need_images() -> None:
+    with pytest.raises(UsageError, match=r"patch-lda compares images with patches: expected images, got vectors"):
+        onepass.build("patch-lda", VECTORS)
