@@ -9,12 +9,14 @@ from typing import Any, TypeVar
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from onepass.bench.result import Result
 from onepass.bench.run_config import RunConfig
-from onepass.learner.base import Learner, Problem
+from onepass.learner.base import Learner
 from onepass.learner.batch import Batch
 from onepass.learner.net import Net
+from onepass.learner.problem import Problem
 
 SHAPE = (1, 4, 4)
 PIXELS = 16
@@ -202,3 +204,21 @@ def result_of(config: RunConfig, last: float, average: float) -> Result:
         data={},
         host={},
     )
+
+
+class Counting(TorchDispatchMode):
+    """What torch does in memory: operations that draw, and the bytes that others fill. The meta device has none."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's
+        self.drawn: list[str] = []
+        self.largest = self.copied = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, Tensor) and result.device.type == "cpu":
+            name = func.overloadpacket.__name__
+            self.largest = max(self.largest, result.nbytes)
+            self.drawn += [name] if torch.Tag.nondeterministic_seeded in func.tags else []
+            self.copied += result.nbytes if name in ("copy_", "clone", "_to_copy") else 0
+        return result

@@ -38,11 +38,13 @@ def test_every_methods_settings_go_to_json_and_back(name: str) -> None:
     cls = method_class(name).Config
     kinds = typing.get_type_hints(cls)
     other = {entry.name: unlike_the_default(entry, kinds[entry.name]) for entry in dataclasses.fields(cls)}
+    if "momentum" in other:  # of one optimizer alone
+        other["optimizer"] = "sgd"
     for config in (cls(), cls(**other)):
         back = cls.from_json(json.loads(json.dumps(config.to_json())))
         assert back == config
         assert type(back) is cls
-    assert all(getattr(cls(), entry) != value for entry, value in other.items())
+    assert all(getattr(cls(), entry) != value for entry, value in other.items() if entry != "optimizer")
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -59,6 +61,10 @@ def test_defaults_are_the_papers() -> None:
         "lr": 0.1,
         "scope": "seen",
         "average": None,
+        "optimizer": "sgd",
+        "momentum": 0.0,
+        "weight_decay": 0.0,
+        "updates": 1,
         "memory": 1000,
         "replay": 10,
         "forward": "separate",
@@ -67,6 +73,12 @@ def test_defaults_are_the_papers() -> None:
     assert (ERFSLConfig().gamma, ERFSLConfig().subspace) == (0.3, None)
     assert (ERFSLConfig().learn_in, ERFSLConfig().replay_in, ERFSLConfig().test_in) == ("task", "used", "used")
     assert (ERFSLConfig().new_weight, ERFSLConfig().replay_weight) == (None, None)
+
+
+def test_momentum_is_of_sgd_alone() -> None:
+    assert LearnerConfig(momentum=0.9).momentum == 0.9
+    with pytest.raises(UsageError, match=r"momentum=0\.9 is of sgd: adam has moments of its own"):
+        LearnerConfig(momentum=0.9, optimizer="adam")
 
 
 def test_settings_missing_from_json_have_their_defaults() -> None:
@@ -136,6 +148,10 @@ def test_a_config_of_your_own_is_checked_in_the_same_way() -> None:
         "lr": 0.1,
         "scope": "seen",
         "average": None,
+        "optimizer": "sgd",
+        "momentum": 0.0,
+        "weight_decay": 0.0,
+        "updates": 1,
         "flag": True,
         "kind": "b",
         "share": 0.5,
@@ -162,10 +178,11 @@ def test_a_switch_is_true_or_false_on_the_command_line() -> None:
 
 
 def test_an_unknown_setting_names_the_nearest_and_all() -> None:
-    message = "unknown setting 'gama'; did you mean 'gamma'? (its settings: lr, scope, average, memory, replay, gamma, "
+    shared = "lr, scope, average, optimizer, momentum, weight_decay, updates"
+    message = f"unknown setting 'gama'; did you mean 'gamma'? (its settings: {shared}, memory, replay, gamma, "
     with pytest.raises(UsageError, match=re.escape(message)):
         ERFSLConfig.from_json({"gama": 0.3})
-    with pytest.raises(UsageError, match=re.escape("unknown setting 'zzz' (its settings: lr, scope, average)")):
+    with pytest.raises(UsageError, match=re.escape(f"unknown setting 'zzz' (its settings: {shared})")):
         LearnerConfig.from_json({"zzz": 1})
 
 
@@ -194,6 +211,9 @@ def test_a_setting_of_another_method_is_unknown() -> None:
         ("gss", "gss"),
         ("er-fsl-plus", "er-fsl+"),
         ("ER-FSL+", "er-fsl+"),
+        ("AGEM", "a-gem"),
+        ("ewc_pp", "ewc++"),
+        ("EWC++", "ewc++"),
         ("onepass.methods.er:ER", "onepass.methods.er:ER"),
     ],
 )

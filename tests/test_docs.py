@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -75,7 +76,7 @@ def test_the_readmes_python_runs(tmp_path: Path) -> None:
     [program], [stored] = code("README.md"), code("docs/python.md")
     assert len(program.splitlines()) <= 20
     for lines in (program, stored):
-        done = subprocess.run([sys.executable, "-c", lines], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        done = subprocess.run([sys.executable, "-c", lines], cwd=tmp_path, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, done.stderr
 
 
@@ -87,6 +88,21 @@ def test_the_learner_of_live_data_goes_on_where_it_was_saved(tmp_path: Path) -> 
         done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines()[-1] == f"{steps} 3"
+
+
+@pytest.mark.system
+def test_the_guide_to_networks_runs(tmp_path: Path) -> None:
+    own, built, frozen, _, vectors = code("docs/networks.md")
+    (tmp_path / "mine.py").write_text(own + frozen)
+    latent = "from mine import frozen; import onepass; p = onepass.Problem(10, (1, 8, 8)); "
+    latent += "assert onepass.build('er', p, net=frozen).memory.field('x').shape == (1000, 32)"
+    for program in (built, vectors, latent):
+        done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    command = [sys.executable, "-m", "onepass", "run", "er", "--net", "mine:frozen", "--fraction", "0.1", "--json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["runs"][0]["protocol"]["net"] == "mine:frozen"
 
 
 @pytest.mark.system

@@ -20,12 +20,12 @@ def test_results_mean_what_they_meant() -> None:
     assert er.config.method == "er"
     assert er.final_accuracy == pytest.approx(0.7193238579115484)
     assert er.final_accuracy_last == er.final_accuracy
-    assert pcr.config.learner_config.average == 0.98
+    assert pcr.config.average == 0.98
     assert pcr.final_accuracy != pcr.final_accuracy_last, "by the average, which predicts, and by the last weights"
     assert pcr.protocol["augment"] == "colour"
     assert all({"step", "accuracy", "accuracy_last"} <= line.keys() for line in pcr.anytime)
     assert plus.config.method == "er-fsl+"
-    assert plus.config.learner_config.average == 0.98, "its own average was called decay"
+    assert plus.config.average == 0.98, "its own average was called decay"
     assert plus.final_accuracy_last is None, "which it did not measure"
 
 

@@ -17,12 +17,15 @@ import pytest
 import torch
 
 import onepass
+from helpers import Counting
 from onepass.bench import store
 from onepass.bench.result import Result
 from onepass.bench.run_config import RunConfig
 from onepass.cli.main import main
+from onepass.config import ReplayConfig
 from onepass.errors import BadCheckpoint, RunError, UsageError
 from onepass.learner.checkpoint import load_tree, save_tree
+from onepass.methods.registry import method_class
 
 STORED = Path(__file__).resolve().parents[1] / "results" / "digits"
 HARM = "import pathlib\npathlib.Path('harmed').touch()\nraise SystemExit(7)\n"
@@ -87,10 +90,11 @@ def test_a_preset_of_another_method_imports_nothing(trap: Path, tmp_path: Path) 
     assert not trap.exists()
 
 
-def saved(path: Path, **changes: Any) -> Path:
+def saved(path: Path, of: str = "er", **changes: Any) -> Path:
     """A learner's file, with changes to the top of its tree."""
     problem = onepass.Problem(n_classes=4, shape=(1, 8, 8), n_tasks=2)
-    learner = onepass.build("er", problem, {"memory": 20}, net="small-cnn")
+    config = {"memory": 20} if issubclass(method_class(of).Config, ReplayConfig) else {}
+    learner = onepass.build(of, problem, config, net="small-cnn")
     learner.observe(onepass.Batch(torch.zeros(3, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1, 2])))
     onepass.save(learner, path)
     if changes:
@@ -151,6 +155,15 @@ def test_a_small_file_with_large_claims_is_refused_and_takes_no_memory(changes: 
     with pytest.raises((BadCheckpoint, UsageError)):
         onepass.load(file)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000, "kilobytes"
+
+
+@pytest.mark.parametrize("method", onepass.METHODS)
+def test_no_method_takes_memory_before_sizes_are_compared(method: str, tmp_path: Path) -> None:
+    """Not only as much as such a file might claim: none, so that no claim is too large."""
+    file = saved(tmp_path / "model", method, problem={"n_classes": 1_000_000})
+    with Counting() as count, pytest.raises(BadCheckpoint, match="does not fit"):
+        onepass.load(file)
+    assert count.largest < file.stat().st_size
 
 
 @pytest.mark.parametrize(

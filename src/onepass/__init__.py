@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from onepass.config import LearnerConfig, ReplayConfig, option
     from onepass.data.catalog import STREAMS
     from onepass.executors import run_many
-    from onepass.learner.base import Learner, Problem
+    from onepass.learner.base import Learner
     from onepass.learner.batch import Batch, Task
     from onepass.learner.checks import check_learner
     from onepass.learner.memory import Memory
     from onepass.learner.net import Net
+    from onepass.learner.problem import Problem
     from onepass.methods.factory import build, load, save
     from onepass.methods.registry import METHODS
 
@@ -35,7 +36,7 @@ _HOME = {
     "option": "config",
     "run_many": "executors",
     "Learner": "learner.base",
-    "Problem": "learner.base",
+    "Problem": "learner.problem",
     "Memory": "learner.memory",
     "METHODS": "methods.registry",
     "summarise": "bench.metrics",

@@ -13,7 +13,8 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from onepass.errors import UsageError
 
-C = TypeVar("C", bound="LearnerConfig")
+Optimizer = Literal["sgd", "adam", "adamw"]
+C = TypeVar("C", bound="Settings")
 
 
 def option(
@@ -73,20 +74,10 @@ def unknown(kind: str, given: str, known: Iterable[str], see: str) -> UsageError
 
 
 @dataclass(frozen=True)
-class LearnerConfig:
-    """The settings that every method has; a method of your own adds its own in a subclass."""
+class Settings:
+    """The settings of a method, of one that makes no gradient steps: those have a LearnerConfig."""
 
     foreign: ClassVar[bool] = False  # whether they are those of a method that was not imported
-
-    lr: float = option(0.1, "learning rate of plain SGD (no momentum, no weight decay)", low=0.0)
-    scope: Literal["seen", "all"] = option("seen", "classes in the training softmax: those seen so far or all")
-    average: float | None = option(
-        None,
-        "also keep an average of the weights with this decay a step, and predict by it; default: none",
-        low=0,
-        high=1,
-        since="0.1.0",
-    )
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -104,6 +95,30 @@ class LearnerConfig:
 
 
 @dataclass(frozen=True)
+class LearnerConfig(Settings):
+    """The settings that every method has that learns by gradient steps; one of your own adds its own in a subclass."""
+
+    lr: float = option(0.1, "learning rate", low=0.0)
+    scope: Literal["seen", "all"] = option("seen", "classes in the training softmax: those seen so far or all")
+    average: float | None = option(
+        None,
+        "also keep an average of the weights with this decay a step, and predict by it; default: none",
+        low=0,
+        high=1,
+        since="0.1.0",
+    )
+    optimizer: Optimizer = option("sgd", "how the weights are stepped", since="0.2.0")
+    momentum: float = option(0.0, "momentum of sgd", low=0, high=1, since="0.2.0")
+    weight_decay: float = option(0.0, "weight decay", low=0, since="0.2.0")
+    updates: int = option(1, "gradient steps on each new batch, each with a replay of its own", low=1, since="0.2.0")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.momentum and self.optimizer != "sgd":
+            raise UsageError(f"momentum={self.momentum:g} is of sgd: {self.optimizer} has moments of its own")
+
+
+@dataclass(frozen=True)
 class ReplayConfig(LearnerConfig):
     """The settings that every method with a memory has."""
 
@@ -115,21 +130,26 @@ MOST_SETTINGS = 200
 PLAIN = (str, int, float, bool, type(None))
 
 
-def foreign_config(values: Mapping[str, Any]) -> LearnerConfig:
+def foreign_config(values: Mapping[str, Any]) -> Settings:
     """The settings of a method whose code is not to be imported, as plain data: they can be read, not built with."""
-    base = ReplayConfig if options(ReplayConfig).keys() <= values.keys() else LearnerConfig
+    bases: list[type[Settings]] = [ReplayConfig, LearnerConfig, Settings]
+    base = next(base for base in bases if _always_stored(base) <= values.keys())
     names = tuple(sorted(values.keys() - options(base).keys()))
     wrong = [name for name in names if hasattr(base, name) or name.startswith("_") or not name.isidentifier()]
     wrong += [name for name, value in values.items() if not isinstance(value, PLAIN)]
     if wrong or len(values) > MOST_SETTINGS:
         raise ValueError("its settings are not plain names with numbers, words or truths")
-    return _foreign_class(base, names)(**values)
+    return _foreign_class(base, names)(**values)  # type: ignore[arg-type]  # classes have a hash
+
+
+def _always_stored(config: Any) -> set[str]:
+    return {name for name, entry in options(config).items() if not entry.metadata["since"]}
 
 
 @functools.cache
-def _foreign_class(base: Any, names: tuple[str, ...]) -> type[LearnerConfig]:
+def _foreign_class(base: Any, names: tuple[str, ...]) -> type[Settings]:
     entries = [(name, Any, option(None, "a setting of a method that is not imported here")) for name in names]
-    made: type[LearnerConfig] = dataclasses.make_dataclass(
+    made: type[Settings] = dataclasses.make_dataclass(
         "ForeignConfig", entries, bases=(base,), frozen=True, namespace={"foreign": True}
     )
     return made

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
+from torch import nn
 
-from onepass.bench.cost import measure
+from onepass.bench.cost import Counter, measure, prepare
 from onepass.cli.main import main
-from onepass.learner.base import Problem
-from onepass.methods.registry import METHODS
+from onepass.learner.problem import Problem
+from onepass.methods.gdumb import GDumb
+from onepass.methods.registry import METHODS, trains
 from onepass.paper.printed import printed
 from onepass.paper.table5 import compare
 
@@ -17,14 +20,37 @@ PROBLEM = Problem(10, (3, 8, 8), "colour", 5)
 MEMORY = 400  # enough for nine candidates and nine judges of each class
 
 
-def ratio(method: str) -> float:
-    [row] = compare([method], "cifar10", PROBLEM, "small-cnn", MEMORY)
+def ratio(method: str, net: str = "small-cnn") -> float:
+    [row] = compare([method], "cifar10", PROBLEM, net, MEMORY)
     return float(row["computation"])
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [name for name in METHODS if trains(name) and name not in ("gdumb", "mose")])
 def test_a_methods_listed_cost_is_what_a_step_takes(method: str) -> None:
     assert ratio(method) == pytest.approx(METHODS[method].cost, rel=0.1)
+
+
+def test_moses_listed_cost_is_that_beside_a_resnet_and_its_experts_weigh_more_beside_a_small_network() -> None:
+    assert ratio("mose", "slim-resnet18") == pytest.approx(METHODS["mose"].cost, rel=0.1)
+    assert ratio("mose") == pytest.approx(2.5, rel=0.01)
+    [row] = compare(["mose"], "cifar10", PROBLEM, "small-cnn", MEMORY)
+    assert "the 2.1 in `onepass methods` is for resnet18" in row["note"]
+
+
+def test_gdumbs_listed_cost_is_its_training_spread_over_the_steps_of_a_task_of_cifar10() -> None:
+    """A step only stores. A training passes 1,000 samples so many times, for the 1,000 steps of a task."""
+    assert ratio("gdumb") == 0
+    learner, _ = prepare("gdumb", "cifar10", PROBLEM, "small-cnn", 50, epochs=1)
+    assert isinstance(learner, GDumb)
+    learner.stale.fill_(True)
+    with Counter() as counter:  # type: ignore[no-untyped-call]  # torch's
+        learner.end_task()
+    steps = 50_000 / 5 / 10
+    training = counter.flops * (1000 / 50) * GDumb.Config().epochs
+    er = measure("er", "cifar10", PROBLEM, "small-cnn", MEMORY).flops
+    assert training / steps / er == pytest.approx(METHODS["gdumb"].cost, rel=0.01)
+    [row] = compare(["gdumb"], "cifar10", PROBLEM, "small-cnn", MEMORY)
+    assert "The 1.6 in `onepass methods`" in row["note"]
 
 
 def test_ers_flops_are_those_of_forty_images_by_hand() -> None:
@@ -33,6 +59,28 @@ def test_ers_flops_are_those_of_forty_images_by_hand() -> None:
     layers = [64 * 9 * 3 * 32, 16 * 9 * 32 * 64, 16 * 9 * 64 * 100, 100 * 10]
     expected = 40 * 2 * (3 * sum(layers) - layers[0])
     assert measure("er", "cifar10", PROBLEM, "small-cnn", MEMORY).flops == expected
+
+
+def test_the_flops_of_statistics_by_hand() -> None:
+    """Ten images a step: a product of rows for the second moment, a convolution or a projection before it."""
+    pixels, conv = 3 * 8 * 8, 2 * 10 * (3 * 3) * (3 * 6 * 6) * 12
+    assert measure("ncm", "cifar10", PROBLEM, "", MEMORY).flops == 0
+    assert measure("slda", "cifar10", PROBLEM, "", MEMORY).flops == 2 * 10 * pixels**2
+    assert measure("patch-lda", "cifar10", PROBLEM, "", MEMORY, filters=12).flops == conv + 2 * 10 * 96**2
+    waves = 2 * 20 * pixels * 30
+    assert measure("randumb", "cifar10", PROBLEM, "", MEMORY, features=30).flops == waves + 2 * 20 * 30**2
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_convolutions_of_groups_are_counted_by_hand_forwards_and_backwards(groups: int) -> None:
+    """Each of 8 outputs sees 4 / groups inputs at 3x3 places, for 5 images of 3x3 places at stride 2."""
+    layer = nn.Conv2d(4, 8, 3, stride=2, padding=1, groups=groups, bias=False)
+    forward = 2 * 5 * (3 * 3) * 8 * (4 // groups) * (3 * 3)
+    for pixels, passes in ((False, 2), (True, 3)):
+        x = torch.rand(5, 4, 6, 6, requires_grad=pixels)
+        with Counter() as counter:  # type: ignore[no-untyped-call]  # torch's
+            layer(x).sum().backward()
+        assert counter.flops == passes * forward
 
 
 def test_bytes_of_model_and_memory() -> None:

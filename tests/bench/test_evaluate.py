@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,21 +16,26 @@ from torch import Tensor
 
 from helpers import make, pixel_net, some_images
 from onepass.bench import metrics, store
-from onepass.bench.evaluate import accuracy_by_task, quick_accuracy
+from onepass.bench.evaluate import accuracy_by_task, confusion, predictions, quick_accuracy
 from onepass.bench.result import Result
 from onepass.bench.run_config import RunConfig
-from onepass.bench.runner import Progress, run
-from onepass.bench.stream import TaskData, make_tasks
+from onepass.bench.runner import Progress, Run, run
+from onepass.bench.stream import TaskData, make_tasks, share_classes
 from onepass.data import Dataset
 from onepass.data.catalog import load
 from onepass.errors import UsageError
-from onepass.learner.base import Learner, Problem
+from onepass.learner.base import Learner
 from onepass.learner.batch import Batch, Task
 from onepass.learner.checkpoint import fingerprint
+from onepass.learner.contract import BaseLearner
+from onepass.learner.predictor import Predictor
+from onepass.learner.problem import Problem
 from onepass.methods.er_fsl import ERFSL
 from onepass.methods.factory import build
 from onepass.methods.finetune import FineTune
 from onepass.methods.registry import METHODS
+from onepass.report.grouping import check_one_protocol
+from onepass.report.summary import overview
 
 EVERY = 4  # steps 12 and 24 are a task's last as well
 TOLD = RunConfig(
@@ -45,8 +51,16 @@ CASES = {
     "tasks that share classes": RunConfig(
         "er", scenario="i-blurry-50-10", batch=20, fraction=0.4, anytime=7, prequential=True
     ),
+    "the task is told": RunConfig(
+        "er", scenario="task-incremental", batch=20, fraction=0.4, anytime=7, prequential=True, settings={"memory": 30}
+    ),
     "on images held back": RunConfig("finetune", batch=20, fraction=0.2, validate=True, anytime=3, prequential=True),
 }
+
+
+def pairs_of(rows: list[list[int]]) -> Counter[tuple[int, int]]:
+    """A stored confusion as counts of class and answer."""
+    return Counter({(c, row[place]): row[place + 1] for c, row in enumerate(rows) for place in range(0, len(row), 2)})
 
 
 @functools.cache
@@ -68,15 +82,31 @@ class ByHand:
     matrix: list[list[float]] = field(default_factory=list)
     first: list[tuple[int, int]] = field(default_factory=list)  # right and seen of every batch before it is learned
     spaces: list[Tensor] = field(default_factory=list)  # ER-FSL's masks, once in every task
+    confusion: Counter[tuple[int, int]] = field(default_factory=Counter)  # of class and answer at the end
     fingerprint: str = ""
 
 
-def right(learner: Learner, images: Tensor, labels: Tensor) -> int:
-    return sum(a == b for a, b in zip(learner.predict(images).tolist(), labels.tolist(), strict=True))
+def answers_of(learner: BaseLearner, images: Tensor, told: tuple[int, ...] | None) -> list[int]:
+    """What is predicted; where the task is told, the highest logit among its classes."""
+    if told is None:
+        return learner.predict(images).tolist()
+    assert isinstance(learner, Learner)
+    learner.eval()
+    with torch.no_grad():
+        found = [max(told, key=lambda c: row[c]) for row in learner.net(images / 255).tolist()]
+    learner.train()
+    return found
 
 
-def counted(learner: Learner, data: Dataset, tasks: list[TaskData]) -> list[float]:
-    return [right(learner, data.x_test[t.test], data.y_test[t.test]) / len(t.test) for t in tasks]
+def right(learner: BaseLearner, images: Tensor, labels: Tensor, told: tuple[int, ...] | None = None) -> int:
+    return sum(a == b for a, b in zip(answers_of(learner, images, told), labels.tolist(), strict=True))
+
+
+def counted(learner: BaseLearner, data: Dataset, tasks: list[TaskData], told: bool = False) -> list[float]:
+    return [
+        right(learner, data.x_test[t.test], data.y_test[t.test], t.info.classes if told else None) / len(t.test)
+        for t in tasks
+    ]
 
 
 @functools.cache
@@ -85,22 +115,27 @@ def by_hand(config: RunConfig) -> ByHand:
     problem = Problem(10, (1, 8, 8), "digits", len(tasks))
     learner = build(config.method, problem, config.learner_config, net="small-cnn", seed=config.seed)
     told, found = config.scenario != "task-free", ByHand()
+    masked = config.scenario == "task-incremental"
     for number, task in enumerate(tasks):
         if told:
             learner.begin_task(task.info)
         for rows in task.train.split(config.batch):
             unknown = not told and not found.first  # nothing has been seen: there is nothing to predict among
-            found.first.append((0 if unknown else right(learner, data.x[rows], data.y[rows]), len(rows)))
+            among = task.info.classes if masked else None
+            found.first.append((0 if unknown else right(learner, data.x[rows], data.y[rows], among), len(rows)))
             learner.observe(Batch(data.x[rows], data.y[rows]))
             step = len(found.first)
             if config.anytime and step % config.anytime == 0:
-                accuracy = counted(learner, data, tasks[: number + 1])
+                accuracy = counted(learner, data, tasks[: number + 1], masked)
                 found.looks.append({"step": step, "accuracy": pytest.approx(accuracy)})
         if isinstance(learner, ERFSL):
             found.spaces.append(learner.spaces.clone())
         if told:
             learner.end_task()
-        found.matrix.append(counted(learner, data, tasks[: number + 1]))
+        found.matrix.append(counted(learner, data, tasks[: number + 1], masked))
+    for task in tasks:
+        answers = answers_of(learner, data.x_test[task.test], task.info.classes if masked else None)
+        found.confusion.update(zip(data.y_test[task.test].tolist(), answers, strict=True))
     found.fingerprint = fingerprint(learner.state_dict())
     return found
 
@@ -114,6 +149,8 @@ def test_every_k_steps_the_accuracy_on_every_task_met_so_far_is_that_of_counting
     assert result.anytime == expected.looks
     assert result.accuracy_matrix == [pytest.approx(row) for row in expected.matrix]
     assert result.fingerprint == expected.fingerprint
+    assert pairs_of(result.confusion) == expected.confusion
+    assert sum(expected.confusion.values()) == result.data["measured"]
 
 
 @pytest.mark.system
@@ -193,7 +230,7 @@ def test_a_negative_number_of_steps_between_looks_is_refused() -> None:
 # A look is at the first hundred test images of each class.
 
 
-def a_crowd() -> tuple[Learner, Dataset, list[TaskData]]:
+def a_crowd() -> tuple[BaseLearner, Dataset, list[TaskData]]:
     """Classes with 130, 50 and 700 test images in mixed order, in two tasks, and an untrained learner."""
     order = torch.randperm(880, generator=torch.Generator().manual_seed(3))
     labels = torch.tensor([0] * 130 + [1] * 50 + [2] * 700)[order]
@@ -209,7 +246,7 @@ def a_crowd() -> tuple[Learner, Dataset, list[TaskData]]:
     return learner, data, tasks
 
 
-def share(learner: Learner, data: Dataset, classes: tuple[int, ...], most: int) -> float:
+def share(learner: BaseLearner, data: Dataset, classes: tuple[int, ...], most: int) -> float:
     hits = []
     for c in classes:
         rows = [row for row, label in enumerate(data.y_test.tolist()) if label == c][:most]
@@ -224,6 +261,170 @@ def test_a_look_counts_the_first_hundred_images_of_each_class_and_the_matrix_all
     assert quick_accuracy(learner, data, tasks) == pytest.approx(some)
     assert accuracy_by_task(learner, data, tasks) == pytest.approx(whole)
     assert all(a != b for a, b in zip(some, whole, strict=True))
+
+
+# Classes: all from the one pass that gives the accuracy by task.
+
+
+def test_a_confusion_is_what_counting_one_by_one_gives() -> None:
+    learner, data, tasks = a_crowd()
+    rows = confusion(predictions(learner, data, tasks), 3)
+    answers = [int(learner.predict(image[None])) for image in data.x_test]
+    counts = Counter(zip(data.y_test.tolist(), answers, strict=True))
+    assert pairs_of(rows) == counts
+    assert [row[::2] for row in rows] == [sorted(b for a, b in counts if a == c) for c in range(3)]
+    accuracy = metrics.class_accuracies(rows)
+    assert accuracy == [pytest.approx(share(learner, data, (c,), 10_000)) for c in range(3)]
+    assert len({value for value in accuracy if value is not None}) == 3
+    [first, _] = tasks
+    assert confusion(predictions(learner, data, [first]), 3)[2] == [], "a class that was not measured"
+
+
+@pytest.mark.parametrize("average", [None, 0.9])
+def test_each_test_image_is_predicted_once_after_a_task_and_once_more_by_the_last_weights(
+    average: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[int] = []
+    predict = Predictor.predict
+
+    def counting(self: Predictor, images: Tensor, among: Any = None) -> Tensor:
+        given.append(len(images))
+        return predict(self, images, among)
+
+    monkeypatch.setattr(Predictor, "__call__", counting)
+    state = Run(RunConfig("finetune", batch=200, tasks=2, settings={"average": average}))
+    state.advance()
+    first, second = (len(task.test) for task in state.tasks)
+    assert sum(given) == (first + first + second) * (1 if average is None else 2)
+
+
+def test_by_an_average_classes_are_told_apart_as_predict_answers_at_the_end() -> None:
+    state = Run(RunConfig("er", batch=50, fraction=0.4, settings={"memory": 30, "average": 0.9}))
+    state.advance()
+    data, tested = state.data, torch.cat([task.test for task in state.tasks])
+    answers = state.learner.predict(data.x_test[tested]).tolist()
+    assert pairs_of(state.record.confusion) == Counter(zip(data.y_test[tested].tolist(), answers, strict=True))
+    with state.learner.predicting(last=True) as predict:
+        assert predict(data.x_test[tested]).tolist() != answers
+
+
+# Forward transfer: where all tasks have the same classes.
+
+
+def domains(config: RunConfig, n: int = 3) -> Run:
+    """A run whose tasks all have every class, each with a part of the images."""
+    state = Run(config)
+    everything = torch.arange(len(state.data.y)), torch.arange(len(state.data.y_test))
+    rows, tests = (part.chunk(n) for part in everything)
+    state.tasks = [TaskData(Task(i, tuple(range(10))), rows[i], tests[i]) for i in range(n)]
+    return state
+
+
+def domains_by_hand(config: RunConfig) -> tuple[list[float], list[float]]:
+    """What the untrained learner knows of the later tasks, and what is known of each just before it begins."""
+    state = domains(config)
+    learner, before, untrained = state.learner, [], []
+    for number, task in enumerate(state.tasks):
+        learner.begin_task(task.info)
+        known = counted(learner, state.data, state.tasks)
+        before.append(known[number])
+        untrained += known if number == 0 else []
+        for rows in task.train.split(config.batch):
+            learner.observe(Batch(state.data.x[rows], state.data.y[rows]))
+        learner.end_task()
+    return before[1:], untrained[1:]
+
+
+SHARED = RunConfig("er", batch=60, settings={"memory": 30})
+
+
+def test_where_tasks_share_their_classes_the_next_task_is_measured_before_it_is_learned() -> None:
+    state = domains(SHARED)
+    state.advance()
+    before, untrained = domains_by_hand(SHARED)
+    assert state.record.accuracy_before == pytest.approx(before)
+    assert state.record.accuracy_untrained == pytest.approx(untrained)
+    assert [len(row) for row in state.record.accuracy_matrix] == [1, 2, 3]
+    gains = [a - b for a, b in zip(before, untrained, strict=True)]
+    assert metrics.forward_transfer(before, untrained) == pytest.approx(sum(gains) / 2)
+    assert sum(gains) > 0.2, "what was learned helps"
+
+
+@pytest.mark.parametrize("scenario", ["class-incremental", "i-blurry-0-10", "iid", "task-free"])
+def test_where_tasks_have_classes_of_their_own_there_is_no_forward_transfer(scenario: str) -> None:
+    """A class that was never seen is never predicted: 0 before and 0 untrained, whatever was learned."""
+    state = Run(RunConfig("finetune", batch=200, scenario=scenario))
+    assert not share_classes(state.data, state.tasks)
+    state.advance()
+    assert (state.record.accuracy_before, state.record.accuracy_untrained) == ([], [])
+
+
+def test_a_run_that_stops_goes_on_with_its_forward_transfer(tmp_path: Path) -> None:
+    whole = domains(SHARED)
+    whole.advance()
+
+    def stopping(state: Run, step: int) -> None:
+        if state.learner.steps == step:
+            raise KeyboardInterrupt
+
+    state = domains(SHARED)
+    for step in (3, 9, 16):
+        with pytest.raises(KeyboardInterrupt):
+            state.advance(functools.partial(stopping, state, step))
+        state.save(tmp_path / "checkpoint.safetensors")
+        state = domains(SHARED)
+        state.restore(tmp_path / "checkpoint.safetensors")
+    state.advance()
+    assert replace(state.record, seconds=0) == replace(whole.record, seconds=0)
+    assert len(whole.record.accuracy_before) == 2
+
+
+def test_a_told_task_is_predicted_among_its_classes_and_training_is_the_same() -> None:
+    told = measured(CASES["the task is told"])
+    plain = measured(replace(told.config, scenario="class-incremental"))
+    assert told.fingerprint == plain.fingerprint
+    assert told.accuracy_matrix[0] == plain.accuracy_matrix[0], "of one task, all classes seen are its own"
+    assert all(ours >= theirs for ours, theirs in zip(told.accuracy_matrix[-1], plain.accuracy_matrix[-1], strict=True))
+    assert told.final_accuracy > plain.final_accuracy
+    assert told.protocol["predicted_among"] == "the classes of the image's task"
+    assert "predicted_among" not in plain.protocol
+    assert told.config.key != plain.config.key
+    with pytest.raises(UsageError, match=r"scenario is task-incremental .* and class-incremental"):
+        check_one_protocol([told, plain])
+    table = overview([told])
+    assert table.title == "digits, 5 tasks, task-incremental, small-cnn, memory 30"
+    assert "task-incremental: predictions are made among the classes of the image's task, which is told" in table.notes
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_answers_among_the_classes_of_a_told_task(method: str) -> None:
+    """Two tasks of five classes each: whatever predicts, no answer is a class of the other task."""
+    state = Run(RunConfig(method, tasks=2, fraction=0.05, scenario="task-incremental"))
+    state.advance()
+    for task in state.tasks:
+        images = state.data.x_test[:50]
+        assert task.among == task.info.classes
+        assert set(state.learner.predict(images, among=task.among).tolist()) <= set(task.info.classes)
+    assert len(state.record.accuracy_matrix) == 2
+
+
+def test_images_that_measure_every_task_are_predicted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, data, tasks = a_crowd()
+    shared = [replace(task, test=torch.arange(880)) for task in tasks]
+    expected = share(learner, data, (0, 1, 2), 10_000)
+    asked: list[int] = []
+    predict = Predictor.predict
+
+    def counting(self: Predictor, images: Tensor, among: Any = None) -> Tensor:
+        asked.append(len(images))
+        return predict(self, images, among)
+
+    monkeypatch.setattr(Predictor, "__call__", counting)
+    assert accuracy_by_task(learner, data, shared) == [pytest.approx(expected)] * 2
+    assert sum(asked) == 880
+    told = accuracy_by_task(learner, data, [replace(task, among=task.info.classes) for task in shared])
+    assert told[0] != told[1], "the same images among other classes are other predictions"
 
 
 # Stopped and continued; a line for each evaluation.

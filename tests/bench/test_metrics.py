@@ -11,9 +11,13 @@ from onepass.bench.metrics import (
     FORGETTING,
     average_accuracies,
     average_anytime,
+    backward_transfer,
+    class_accuracies,
     final_accuracy,
     forgetting,
+    forward_transfer,
     learning_accuracy,
+    lowest_class,
     new_accuracy,
     old_accuracy,
     prequential_accuracy,
@@ -98,6 +102,36 @@ def test_one_task_has_an_accuracy_and_nothing_old() -> None:
     assert old_accuracy([[0.75]]) is None
     for variant in FORGETTING:
         assert forgetting([[0.75]], variant) is None
+
+
+def test_backward_transfer_is_the_end_minus_just_after_learning_over_all_tasks_but_the_last() -> None:
+    assert backward_transfer(MATRIX) == pytest.approx((0.1 - 0.6 - 0.3) / 3)  # 0.6 - 0.5, 0.2 - 0.8, 0.1 - 0.4
+    assert backward_transfer(RETURNS) == pytest.approx((0.4 + 0.0) / 2)  # what comes back is positive
+    assert backward_transfer([[0.75]]) is None
+
+
+def test_forward_transfer_is_what_is_known_before_a_task_beyond_what_the_untrained_learner_knew() -> None:
+    """Tasks two, three and four, by hand: 0.3 - 0.1, 0.2 - 0.25, 0.6 - 0.1."""
+    assert forward_transfer([0.3, 0.2, 0.6], [0.1, 0.25, 0.1]) == pytest.approx((0.2 - 0.05 + 0.5) / 3)
+    assert forward_transfer([], []) is None
+    with pytest.raises(ValueError, match="argument 2 is shorter"):
+        forward_transfer([0.3], [])
+
+
+# Class 0: three of four right, one taken for 2. Class 1 has no images. Class 2: never right. Class 3: always.
+CONFUSION = [[0, 3, 2, 1], [], [0, 2, 3, 5], [3, 6]]
+
+
+def test_the_accuracy_of_a_class_is_the_share_of_its_own_in_its_row() -> None:
+    assert class_accuracies(CONFUSION) == [0.75, None, 0.0, 1.0]
+    assert class_accuracies([]) == []
+
+
+def test_the_lowest_class_is_among_those_that_have_images() -> None:
+    assert lowest_class(CONFUSION) == 0
+    assert lowest_class([[0, 3, 2, 1], [], [2, 2, 3, 1], []]) == pytest.approx(2 / 3)
+    assert lowest_class([[], []]) is None
+    assert lowest_class([]) is None
 
 
 # Three tasks with looks in between: two during the first, three during the second, two during the third.

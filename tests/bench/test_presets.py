@@ -40,6 +40,9 @@ def test_every_preset_is_of_a_stream_a_method_and_a_setting_and_differs_from_the
         ("ocm", "scale", 0.5, 1.0, 1.0),
         ("er-lode", "rho", 0.1, 0.05, 0.05),
         ("er-cba", "adaptor_lr", 1e-3, 1e-2, 1e-2),
+        ("onpro", "scale", 0.5, 1.0, 1.0),
+        ("onpro", "mix", 0.6, 0.2, 0.2),
+        ("onpro", "at_random", 0.75, 0.9, 0.9),
     ],
 )
 def test_settings_follow_the_data_set(method: str, setting: str, cifar10: float, cifar100: float, mini: float) -> None:

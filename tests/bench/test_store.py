@@ -31,7 +31,8 @@ from onepass.errors import RunError
 
 STORED = Path(__file__).resolve().parents[2] / "results"
 SHORT = RunConfig("finetune", batch=20, fraction=0.2)  # five tasks of three steps
-LATER = ("protocol", "anytime", "prequential", "facts", "losses", "accuracy_matrix_last")
+LATER = {"protocol", "anytime", "prequential", "facts", "losses", "accuracy_matrix_last"}
+LATER |= {"accuracy_before", "accuracy_untrained", "confusion"}
 
 
 @functools.cache
@@ -83,7 +84,23 @@ def test_a_result_without_the_later_fields_has_none_of_what_they_hold() -> None:
     old["config"] = {name: value for name, value in values["config"].items() if name not in ("anytime", "prequential")}
     result = Result.from_json(old)
     assert (result.protocol, result.anytime, result.prequential, result.facts) == ({}, [], [], [])
-    assert result == replace(undisturbed(), protocol={}, anytime=[], prequential=[], facts=[], losses=[])
+    assert result == replace(undisturbed(), protocol={}, anytime=[], prequential=[], facts=[], losses=[], confusion=[])
+    assert (result.class_accuracies, result.forward_transfer) == ([], None)
+    assert result.backward_transfer == undisturbed().backward_transfer is not None
+
+
+def test_a_row_of_counts_is_one_line_and_a_confusion_is_no_larger_than_its_images_are_many() -> None:
+    """A hundred classes, a hundred images of each, predicted as twenty different ones."""
+    rows = [[number for answer in range(c % 80, c % 80 + 20) for number in (answer, 5)] for c in range(100)]
+    plain, more = (store.sign(one.to_json()) for one in (undisturbed(), replace(undisturbed(), confusion=rows)))
+    assert len(more) - len(plain) < 100 * 20 * 6
+    assert json.loads(more)["confusion"] == rows
+    assert f"  [{','.join(map(str, rows[7]))}],\n" in more
+
+
+def test_what_looks_like_a_list_inside_of_a_text_stays_as_it_is() -> None:
+    values = {**undisturbed().to_json(), "facts": [{"odd": "[\n 1,\n 2\n]", "more": [3, 4]}]}
+    assert json.loads(store.sign(values))["facts"] == values["facts"]
 
 
 # Results that explain themselves.
@@ -138,7 +155,9 @@ def test_tasks_in_the_protocol_are_the_classes_that_really_came() -> None:
     assert found["class_order"] != list(range(10))
 
 
-@pytest.mark.parametrize("scenario", ["class-incremental", "task-free", "iid", "iid++", "i-blurry-50-10"])
+@pytest.mark.parametrize(
+    "scenario", ["class-incremental", "task-incremental", "task-free", "iid", "iid++", "i-blurry-50-10"]
+)
 def test_a_class_order_names_every_class_once(scenario: str) -> None:
     assert sorted(protocol("finetune", scenario=scenario)["class_order"]) == list(range(10))
 
@@ -200,6 +219,15 @@ DAMAGES: dict[str, Callable[[dict[str, Any]], str]] = {
     "an accuracy of 93": last_row([93.0, 0.5, 0.5, 0.5, 0.5]),
     "an accuracy that is no number": last_row([float("nan"), 0.5, 0.5, 0.5, 0.5]),
     "accuracies that are not those of its final accuracy": last_row([1.0, 1.0, 1.0, 1.0, 1.0]),
+    "transfer of two tasks": edited(accuracy_before=[0.1, 0.2], accuracy_untrained=[0.1, 0.2]),
+    "transfer from nothing": edited(accuracy_before=[0.1, 0.2, 0.3, 0.4]),
+    "transfer beyond all": edited(accuracy_before=[0.1] * 4, accuracy_untrained=[0.1, 0.1, 2.0, 0.1]),
+    "a class without a count": edited(confusion=[[0, 3, 1], [1, 2]]),
+    "a class that is none": edited(confusion=[[0, 3], [2, 2]]),
+    "a class before the first": edited(confusion=[[-1, 3], [1, 2]]),
+    "a class twice": edited(confusion=[[0, 3, 0, 2], [1, 2]]),
+    "a count of none": edited(confusion=[[0, 0], [1, 2]]),
+    "a count that is a share": edited(confusion=[[0, 0.5], [1, 2]]),
 }
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -10,13 +13,14 @@ from torch import Tensor
 
 from helpers import rng
 from onepass.bench import runner
+from onepass.bench.evaluate import Predicted
 from onepass.bench.run_config import RunConfig
 from onepass.bench.stream import StreamConfig, TaskData, batches, make_tasks, n_batches, parts
 from onepass.data import Dataset
 from onepass.data.catalog import STREAMS, canonical, find_stream, load
 from onepass.errors import UsageError
-from onepass.learner.base import Learner
-from onepass.learner.batch import Batch
+from onepass.learner.batch import Batch, Task
+from onepass.learner.contract import BaseLearner
 from onepass.methods.registry import METHODS
 
 
@@ -188,6 +192,209 @@ def test_i_blurry_without_blur_or_with_disjoint_classes_only_is_class_incrementa
         assert [set(c) for c in classes_of(tasks)] == [set(c) for c in classes_of(class_incremental(data, 5, seed=3))]
 
 
+def test_task_incremental_is_the_class_incremental_stream_with_the_tasks_told() -> None:
+    data, names = numbered_data(), ("class-incremental", "task-incremental")
+    plain, told = (make_tasks(data, StreamConfig(name, 3), seed=4)[1] for name in names)
+    for ours, theirs in zip(told, plain, strict=True):
+        assert (ours.info, theirs.among, ours.among) == (theirs.info, None, theirs.info.classes)
+        assert torch.equal(ours.train, theirs.train)
+        assert torch.equal(ours.test, theirs.test)
+
+
+def gradual(data: Dataset, n: int, n_tasks: int, seed: int = 0) -> list[TaskData]:
+    return make_tasks(data, StreamConfig(f"gradual-{n}", n_tasks), seed=seed)[1]
+
+
+def test_gradual_0_is_the_task_free_stream() -> None:
+    data = numbered_data()
+    for ours, theirs in zip(gradual(data, 0, 3, seed=4), class_incremental(data, 3, seed=4), strict=True):
+        assert ours.info == theirs.info
+        assert torch.equal(ours.train, theirs.train)
+        assert torch.equal(ours.test, theirs.test)
+
+
+@pytest.mark.parametrize("n", [10, 30, 100])
+def test_gradual_boundaries_mix_so_much_of_each_task_with_its_neighbours(n: int) -> None:
+    """Six classes of 200 in three tasks: outside of n / 2 % at each inner end, all is as it was."""
+    data = numbered_data(per_class=200)
+    plain, mixed = class_incremental(data, 3, seed=4), gradual(data, n, 3, seed=4)
+    half = 400 * n // 200
+    order, old = (torch.cat([task.train for task in tasks]) for tasks in (mixed, plain))
+    assert sorted(order.tolist()) == list(range(1200)), "every sample comes exactly once"
+    assert [len(task.train) for task in mixed] == [400] * 3
+    for boundary in (400, 800):
+        around = slice(boundary - half, boundary + half)
+        assert sorted(order[around].tolist()) == sorted(old[around].tolist())
+        assert set(order[boundary - half : boundary].tolist()) & set(old[boundary : boundary + half].tolist())
+    pure = torch.ones(1200, dtype=torch.bool)
+    pure[400 - half : 400 + half] = pure[800 - half : 800 + half] = False
+    assert torch.equal(order[pure], old[pure])
+    assert classes_of(mixed) == classes_of(plain)
+    for ours, theirs in zip(mixed, plain, strict=True):
+        assert torch.equal(ours.test, theirs.test), "a task is measured on the classes that are mainly its own"
+
+
+def test_the_share_of_the_new_task_rises_in_a_line() -> None:
+    """Over many seeds, in the k-th tenth of the mixture (2 k - 1) / 20 of the samples are of the new task."""
+    data, seeds = numbered_data(n_classes=2, per_class=100), 200
+    tenths = torch.zeros(10)
+    for seed in range(seeds):
+        tasks = gradual(data, 100, 2, seed)
+        labels = data.y[torch.cat([task.train for task in tasks])]
+        assert (labels[:50] == tasks[0].info.classes[0]).all()
+        tenths += (labels[50:150] == tasks[1].info.classes[0]).float().view(10, 10).mean(1) / seeds
+    assert torch.allclose(tenths, torch.arange(1, 20, 2) / 20, atol=0.03)  # 2000 samples each: 0.011 is one deviation
+
+
+def test_gradual_boundaries_are_not_told() -> None:
+    for scenario, by_itself in (("gradual-50", True), ("task-free", True), ("class-incremental", False)):
+        state = runner.Run(RunConfig("finetune", scenario=scenario, fraction=0.1, batch=20))
+        state.advance()
+        assert (state.learner.arrived is not None) == by_itself, "the step at which a task began by itself"
+
+
+def test_tasks_that_mix_at_both_ends_do_so_apart() -> None:
+    """Seven samples a class, all of them to be mixed: three at either end, and one that stays where it is."""
+    data = numbered_data(n_classes=3)
+    plain, mixed = class_incremental(data, 3, seed=1), gradual(data, 100, 3, seed=1)
+    assert mixed[1].train[3] == plain[1].train[3]
+    assert torch.equal(mixed[0].train[:4], plain[0].train[:4])
+
+
+@pytest.mark.parametrize("name", ["gradual-101", "gradual-N", "gradual-", "gradual", "gradual--1", "gradual-1.5"])
+def test_a_gradual_scenario_needs_a_share(name: str) -> None:
+    with pytest.raises(UsageError, match=r"N is per cent, from 0 to 100|unknown scenario"):
+        make_tasks(numbered_data(), StreamConfig(name), seed=0)
+
+
+OLD = {  # by version 0.1.0, on the digits with seed 3: classes, training and test rows of every task
+    StreamConfig(): "4203eedd1aac6c03",
+    StreamConfig(n_tasks=3, class_order="7,1,2,3,4,5,6,0,8,9"): "5ae332d3694f96a0",
+    StreamConfig("task-free", fraction=0.3): "418163ba475766f6",
+    StreamConfig("iid"): "58ec93661305b844",
+    StreamConfig("iid++", validate=True): "c990484d61e0653a",
+    StreamConfig("i-blurry-50-10", fraction=0.5, validate=True): "b6aae30242b6faf0",
+}
+
+
+@pytest.mark.parametrize("config", OLD)
+def test_streams_stay_what_they_were_when_runs_were_stored(config: StreamConfig) -> None:
+    digest = hashlib.sha256()
+    for task in make_tasks(load("digits"), config, seed=3)[1]:
+        rows = [task.train, task.test, *([] if task.second is None else [task.second])]
+        digest.update(repr([task.info.classes, *(chosen.tolist() for chosen in rows)]).encode())
+    assert digest.hexdigest()[:16] == OLD[config]
+
+
+def with_domains(n_domains: int = 3, n_classes: int = 4, per_kind: int = 10) -> Dataset:
+    """Numbered images in a mixed order: of each class in each domain so many to train on, and three to test on."""
+    kinds = n_domains * n_classes
+    train, test = (torch.arange(kinds * n) % kinds for n in (per_kind, 3))
+    train = train[torch.randperm(len(train), generator=rng(5))]
+    return Dataset(
+        _numbers(len(train)),
+        train % n_classes,
+        _numbers(len(test)),
+        test % n_classes,
+        tuple("abcdefgh"[:n_classes]),
+        "",
+        train // n_classes,
+        test // n_classes,
+        ("photo", "sketch", "clay", "wood")[:n_domains],
+    )
+
+
+def domain_incremental(data: Dataset, seed: int = 0, **changes: Any) -> list[TaskData]:
+    return make_tasks(data, StreamConfig(**{"scenario": "domain-incremental", "n_tasks": 0, **changes}), seed=seed)[1]
+
+
+def test_domain_incremental_tasks_bring_the_same_classes_of_other_domains() -> None:
+    data = with_domains()
+    assert data.domain is not None
+    assert data.domain_test is not None
+    tasks = domain_incremental(data, class_order="fixed")
+    assert [task.domains for task in tasks] == [(0,), (1,), (2,)]
+    for place, task in enumerate(tasks):
+        assert task.info == Task(place, (0, 1, 2, 3))
+        assert sorted(task.train.tolist()) == [n for n, d in enumerate(data.domain.tolist()) if d == place]
+        assert sorted(task.test.tolist()) == [n for n, d in enumerate(data.domain_test.tolist()) if d == place]
+        seen = passed(data, task, 7)
+        assert [row for rows in seen for row in rows] == task.train.tolist() != sorted(task.train.tolist())
+
+
+def test_domains_come_in_an_order_of_the_seed_or_as_asked_for() -> None:
+    data = with_domains(4)
+    orders = [[task.domains for task in domain_incremental(data, seed)] for seed in (1, 1, *range(2, 12))]
+    assert orders[0] == orders[1]
+    assert len({str(order) for order in orders}) > 4
+    named = domain_incremental(data, n_tasks=2, class_order="clay,photo,3,sketch")
+    assert [task.domains for task in named] == [(2, 0), (3, 1)]
+    with pytest.raises(UsageError, match="5 tasks of 4 domains: give --tasks from 1 to 4"):
+        domain_incremental(data, n_tasks=5)
+    with pytest.raises(UsageError, match="unknown domain 'cla'; did you mean 'clay'"):
+        domain_incremental(data, class_order="cla,photo")
+    with pytest.raises(UsageError, match="expected each of the 4 domains once"):
+        domain_incremental(data, class_order="clay,photo")
+
+
+def test_a_domain_may_lack_a_class() -> None:
+    data = with_domains()
+    assert data.domain is not None
+    keep = ~((data.domain == 1) & (data.y == 2))
+    fewer = replace(data, x=data.x[keep], y=data.y[keep], domain=data.domain[keep])
+    assert classes_of(domain_incremental(fewer, class_order="fixed")) == [(0, 1, 2, 3), (0, 1, 3), (0, 1, 2, 3)]
+    assert len(parts(fewer, 0.5)[1]) == 5 * 11
+
+
+def test_test_images_of_other_domains_measure_every_task() -> None:
+    data = with_domains(4)
+    assert data.domain is not None
+    assert data.domain_test is not None
+    learned, tested = data.domain % 2 == 0, data.domain_test % 2 == 1
+    apart = replace(
+        data,
+        x=data.x[learned],
+        y=data.y[learned],
+        domain=data.domain[learned],
+        x_test=data.x_test[tested],
+        y_test=data.y_test[tested],
+        domain_test=data.domain_test[tested],
+    )
+    tasks = domain_incremental(apart, class_order="fixed")
+    assert [task.domains for task in tasks] == [(0,), (2,)]
+    assert [task.test.tolist() for task in tasks] == [list(range(24))] * 2
+    partly = replace(apart, domain_test=torch.zeros(24, dtype=torch.int64))
+    with pytest.raises(UsageError, match="there are no test images of the domain 'clay'"):
+        domain_incremental(partly, class_order="fixed")
+
+
+def test_data_without_domains_cannot_be_domain_incremental() -> None:
+    with pytest.raises(UsageError, match="this data has no domains; expected a folder of domain/class/image"):
+        domain_incremental(numbered_data())
+
+
+def test_other_scenarios_mix_the_domains() -> None:
+    data = with_domains()
+    assert data.domain is not None
+    for task in class_incremental(data, 2, seed=0):
+        assert data.domain[task.train].bincount().tolist() == [20, 20, 20]
+        assert task.domains == ()
+
+
+def test_shares_are_of_every_class_in_every_domain() -> None:
+    data = with_domains(per_kind=20)
+    measured, learned, held = parts(data, 0.5, validate=True)
+    assert data.domain is not None
+    assert measured.domain_test is data.domain
+    kinds = data.domain * 4 + data.y
+    assert kinds[held].bincount().tolist() == [2] * 12
+    assert kinds[learned].bincount().tolist() == [9] * 12
+    tasks = domain_incremental(data, class_order="fixed", validate=True)
+    assert [data.domain[task.test].tolist() for task in tasks] == [[d] * 8 for d in range(3)]
+    with pytest.raises(UsageError, match="class 'photo/a' has 1 training images: to validate"):
+        parts(with_domains(per_kind=1), validate=True)
+
+
 def test_a_fraction_is_the_same_share_of_every_class_and_larger_ones_contain_smaller_ones() -> None:
     data = numbered_data(n_classes=4, per_class=50)
     small, large = (parts(data, fraction)[1] for fraction in (0.2, 0.6))
@@ -217,20 +424,22 @@ def test_the_stream_draws_nothing_from_the_global_generator() -> None:
 
 
 def test_every_method_meets_the_same_stream_however_much_chance_it_uses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "accuracy_by_task", lambda learner, data, tasks, last=True: [0.0] * len(tasks))
+    known = Predicted(torch.tensor([0]), torch.tensor([0]))
+    monkeypatch.setattr(runner, "predictions", lambda learner, data, tasks: [known] * len(tasks))
+    monkeypatch.setattr(runner, "accuracy_by_task", lambda learner, data, tasks, last: [0.0] * len(tasks))
     met: dict[str, list[object]] = {}
 
-    def observe(self: Learner, batch: Batch) -> Tensor:
+    def observe(self: BaseLearner, batch: Batch) -> Tensor:
         torch.rand(len(met), generator=self.rng)
         torch.rand(len(met), generator=self.memory.rng)
         met[method].append((batch.x.numpy().tobytes(), batch.y.tolist()))
         return torch.tensor(0.0)
 
-    def begin_task(self: Learner, task: object) -> None:
+    def begin_task(self: BaseLearner, task: object) -> None:
         met[method].append(task)
 
-    monkeypatch.setattr(Learner, "observe", observe)
-    monkeypatch.setattr(Learner, "begin_task", begin_task)
+    monkeypatch.setattr(BaseLearner, "observe", observe)
+    monkeypatch.setattr(BaseLearner, "begin_task", begin_task)
     for method in METHODS:
         met[method] = []
         runner.Run(RunConfig(method, seed=3, scenario="class-incremental")).advance()

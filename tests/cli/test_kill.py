@@ -16,15 +16,30 @@ import pytest
 from onepass.bench import store
 from onepass.bench.run_config import RunConfig
 from onepass.config import ReplayConfig
-from onepass.methods.registry import METHODS, method_class
+from onepass.methods.registry import METHODS, method_class, trains
 
 pytestmark = pytest.mark.system
+OWN = """from torch import nn
+def body(shape):
+    return nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten())
+"""
+
+
+TRAINED = [name for name in METHODS if trains(name)]
+STATISTICS = [name for name in METHODS if not trains(name)]
+SMALL: dict[str, dict[str, int]] = {"randumb": {"features": 20}, "patch-lda": {"filters": 5, "first": 700}}
 
 
 def start(methods: list[str], out: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "onepass.cli.main", "compare", *methods, "--memory", "50", "--batch", "20"]
-    command += ["--out", str(out), "--jobs", "1", "--checkpoint-seconds", "0.1"]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    command = [sys.executable, "-m", "onepass.cli.main", "compare", *methods, "--batch", "20"]
+    command += ["--out", str(out), "--jobs", "1"]
+    if methods == STATISTICS:  # so quick that only a state saved at every step can be met
+        command += ["--checkpoint-seconds", "0", "--features", "20", "--filters", "5", "--first", "700"]
+    else:
+        command += ["--checkpoint-seconds", "0.1", "--memory", "50"]
+    if methods == ["er"]:
+        command += ["--net", "mine:body"]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=out.parent)
 
 
 def finish(methods: list[str], out: Path) -> dict[str, str]:
@@ -46,7 +61,8 @@ def kill_during(method: str, methods: list[str], out: Path, after: float) -> Non
 
     A method that was through by then is begun anew, and killed sooner.
     """
-    path = store.folder(out, RunConfig(method, batch=20, settings=settings(method))) / "checkpoint.safetensors"
+    net = "mine:body" if methods == ["er"] else ""
+    path = store.folder(out, RunConfig(method, batch=20, net=net, settings=settings(method))) / "checkpoint.safetensors"
     for attempt in range(6):
         begin, process = time.time(), start(methods, out)
         while process.poll() is None and not written_since(path, begin):
@@ -62,12 +78,13 @@ def kill_during(method: str, methods: list[str], out: Path, after: float) -> Non
 
 
 def settings(method: str) -> dict[str, int]:
-    return {"memory": 50} if issubclass(method_class(method).Config, ReplayConfig) else {}
+    return {"memory": 50} if issubclass(method_class(method).Config, ReplayConfig) else SMALL.get(method, {})
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", range(6))
 def test_killed_at_random_moments_every_method_ends_with_the_same_bits(part: int, tmp_path: Path) -> None:
-    methods = list(METHODS)[part::4]
+    methods = [*(TRAINED[place::4] for place in range(4)), STATISTICS, ["er"]][part]
+    (tmp_path / "mine.py").write_text(OWN)
     begin = time.monotonic()
     undisturbed = finish(methods, tmp_path / "whole")
     assert set(undisturbed) == set(methods)

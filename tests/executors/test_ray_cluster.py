@@ -87,6 +87,7 @@ class Nodes:
         command += ["--min-worker-port=0", "--max-worker-port=0"]
         paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
         patience = {"RAY_health_check_period_ms": "1000", "RAY_raylet_start_wait_time_s": "300"}
+        patience["RAY_worker_niceness"] = "0"  # at Ray's 15, a busy machine gives its workers next to nothing
         env = {**os.environ, **patience, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
         env |= {DIARY: str(self.diaries), NODE: name}
         with self.log(name).open("wb") as log:

@@ -29,7 +29,7 @@ def result(method: str, seed: int = 0, matrix: list[list[float]] | None = None, 
     for name in ("stream", "net", "fraction", "batch", "anytime", "prequential", "class_order"):
         if name in given:
             run[name] = given.pop(name)
-    told = {name: given.pop(name) for name in ("protocol", "looks", "stretches", "host") if name in given}
+    told = {name: given.pop(name) for name in ("protocol", "looks", "stretches", "host", "confusion") if name in given}
     config = RunConfig(method, seed=seed, **{**run, "settings": given})
     return Result(
         config=config,
@@ -42,6 +42,7 @@ def result(method: str, seed: int = 0, matrix: list[list[float]] | None = None, 
         protocol=told.get("protocol", {}),
         anytime=told.get("looks", []),
         prequential=told.get("stretches", []),
+        confusion=told.get("confusion", []),
     )
 
 
@@ -91,6 +92,59 @@ def test_forgetting_is_told_task_by_task() -> None:
     assert [drop["mean"] for drop in group["drops"]] == [0.7, -0.1]
     assert group["summary"]["forgetting"]["mean"] == 0.3  # their mean
     assert only([result("iid", 0, [[0.5]])])["drops"] == []
+
+
+# Of class 0 three of four are right, of class 1 one of two; then all of class 0, and none of class 1; class 2 has none.
+MIXED = [[[0, 3, 2, 1], [1, 1, 2, 1], []], [[0, 4], [0, 2], []]]
+
+
+def came(*names: str, order: list[int]) -> dict[str, Any]:
+    """Two tasks, the second of one class."""
+    return {"class_order": order, "tasks": [list(names[:-1]), list(names[-1:])]}
+
+
+def test_classes_have_their_mean_accuracy_over_runs_and_all_counts_together() -> None:
+    """The runs met them in two orders, so they stand in that of the data."""
+    protocols = [came("c", "a", "b", order=[2, 0, 1]), came("b", "a", "c", order=[1, 0, 2])]
+    runs = [result("er", seed, confusion=MIXED[seed], protocol=protocols[seed]) for seed in (0, 1)]
+    found = only(runs)["classes"]
+    assert (found["names"], found["begins"]) == (["a", "b", "c"], [])
+    assert found["confusion"] == [[0, 7, 2, 1], [0, 2, 1, 1, 2, 1], []]
+    half = [12.7062047 * 0.25 / 2, 12.7062047 * 0.5 / 2]  # t(1) s / sqrt(2), s = difference / sqrt(2)
+    assert found["accuracy"] == [
+        {"mean": 0.875, "interval": pytest.approx(half[0], abs=1e-5), "text": "87.5 ± 158.8"},
+        {"mean": 0.25, "interval": pytest.approx(half[1], abs=1e-5), "text": "25.0 ± 317.7"},
+        None,
+    ]
+    assert only(runs)["summary"]["lowest_class"]["mean"] == 0.25  # 0.5 and 0
+
+
+def test_classes_stand_as_they_came_if_all_runs_met_them_so() -> None:
+    protocol = came("c", "a", "b", order=[2, 0, 1])
+    found = only([result("er", seed, confusion=MIXED[seed], protocol=protocol) for seed in (0, 1)])["classes"]
+    assert (found["names"], found["begins"]) == (["c", "a", "b"], [2])
+    assert found["confusion"] == [[], [0, 1, 1, 7], [0, 1, 1, 2, 2, 1]]
+    assert [one and one["mean"] for one in found["accuracy"]] == [None, 0.875, 0.25]
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        {},
+        {"class_order": [0, 1], "tasks": [["a", "b", "c"]]},
+        {"class_order": "abc", "tasks": None},
+        {"class_order": [0, 1, 2], "tasks": [["a", "a", "b"]]},
+        {"class_order": [0, 1, 7], "tasks": [["a", "b"], ["c"]]},
+    ],
+)
+def test_classes_whose_names_cannot_be_told_have_numbers(protocol: dict[str, Any]) -> None:
+    assert only([result("er", 0, confusion=MIXED[0], protocol=protocol)])["classes"]["names"] == ["0", "1", "2"]
+
+
+def test_runs_of_older_versions_have_no_classes_and_do_not_count_among_those_that_have() -> None:
+    assert only(three())["classes"] is None
+    found = only([result("er", 0), result("er", 1, confusion=MIXED[0]), result("er", 2)])["classes"]
+    assert found["accuracy"][0] == {"mean": 0.75, "interval": None, "text": "75.0 ± n/a"}
 
 
 def test_what_was_measured_on_the_way_is_there() -> None:
@@ -261,7 +315,10 @@ HOSTILE = ["</script><b>bold</b>", "<img src=x onerror=window.hit=1>", "/* repor
 
 
 def hostile() -> list[Result]:
-    return [result("er", 0, protocol={"tasks": [HOSTILE]}, stream="/data/<img src=y onerror=window.hit=1>")]
+    protocol = {"tasks": [HOSTILE], "class_order": [0, 1, 2, 3]}
+    confusion = [[0, 2, 1, 3], [1, 5], [0, 4], [3, 1]]
+    stream = "/data/<img src=y onerror=window.hit=1>"
+    return [result("er", 0, protocol=protocol, confusion=confusion, stream=stream)]
 
 
 def test_names_are_data_and_never_markup() -> None:
@@ -295,6 +352,13 @@ def test_the_page_stays_small_and_asks_for_nothing() -> None:
     assert len(text) < 2_000_000
     assert set(re.findall(r"https?://[^\s\"']+", text)) == {"http://www.w3.org/2000/svg"}
     assert not re.search(r"\b(src|href)=(?!\"#)|@import|url\(", text.split('<script id="data"')[0])
+
+
+def test_a_hundred_classes_add_less_than_the_images_they_tell_of() -> None:
+    """100 images of each class, as different as they can be: a count for each."""
+    spread = [[number for answer in range(100) for number in (answer, 1)] for _ in range(100)]
+    plain, more = (len(page.render([result("er", 0, confusion=rows)])) for rows in ([], spread))
+    assert more - plain < 10_000 * 6
 
 
 # The browser
@@ -368,7 +432,8 @@ def test_every_section_is_drawn(opened: Open) -> None:
     bands = tab.locator("#curves .plot").first.locator(".band").count()
     assert bands == len(METHODS) - 2  # IID and IID++ are single points
     assert tab.locator("#forgetting table").count() == 4
-    assert tab.locator("#protocol details").count() == 4 * len(METHODS) - 6  # without a memory: in two panels
+    without = [method for method in METHODS if "memory" not in vars(RunConfig(method).settings)]  # in two panels
+    assert tab.locator("#protocol details").count() == 4 * len(METHODS) - 2 * len(without)
     assert tab.locator("#matrix tbody td").count() == 15
     about = f"{len(many())} runs of {len(METHODS)} methods on cifar10, cifar100."
     assert tab.locator("#about").inner_text().startswith(about)
@@ -384,6 +449,65 @@ def test_figures_are_those_of_the_document(opened: Open) -> None:
     assert tab.locator("#anytime").is_hidden()
     tab.select_option("#which", label="ER, cifar10, memory 100")
     assert tab.locator("#matrix tbody td").all_inner_texts() == ["90.0", "40.0", "60.0"]
+
+
+def crowd(n: int, seed: int = 0, **more: Any) -> Result:
+    """Of each class ten images: seven are right, two pass for the next class and one for the one before."""
+    rows = []
+    for c in range(n):
+        counts = {c: 7, (c + 1) % n: 2, (c - 1) % n: 1}
+        rows.append([number for pair in sorted(counts.items()) for number in pair])
+    names = [f"class {c}" for c in range(n)]
+    protocol = {"class_order": list(range(n)), "tasks": [names[: n // 2], names[n // 2 :]]}
+    return result("er", seed, confusion=rows, protocol=protocol, **more)
+
+
+@pytest.mark.system
+def test_few_classes_are_bars_and_a_table_of_shares(opened: Open) -> None:
+    tab = opened([result("er", 0, confusion=MIXED[0], protocol=came("c", "a", "b", order=[2, 0, 1])), *three("mir")])
+    section = tab.locator("#classes")
+    assert tab.locator("#whose option").all_inner_texts() == ["ER, cifar10, memory 1000"], "MIR's runs have none"
+    assert [text.split() for text in section.locator(".bars li").all_inner_texts()] == [["a", "75.0"], ["b", "50.0"]]
+    assert section.locator("thead th").all_inner_texts() == ["c", "a", "b"]
+    assert section.locator("tbody td").all_inner_texts() == ["", "", "", "25", "75", "", "50", "", "50"]
+    assert section.locator("td.hit").all_inner_texts() == ["75", "50"]
+    assert section.locator("thead .begins").all_inner_texts() == ["b"]
+    tab.get_by_role("checkbox", name="ER").uncheck()
+    assert "Nothing is chosen" in section.inner_text()
+    assert opened(three()).locator("#classes").is_hidden()
+
+
+@pytest.mark.system
+def test_many_classes_are_a_picture_that_the_keyboard_can_read(opened: Open) -> None:
+    tab = opened([crowd(30)])
+    section = tab.locator("#classes")
+    assert section.locator("table").count() == 0
+    assert section.locator(".bars li").count() == 30
+    assert section.locator(".mistakes li").count() == 12
+    assert section.locator(".mistakes li").first.inner_text() == "class 0 as class 1: 20.0 %"
+    tip = tab.locator("#tip")
+    section.locator(".plot").focus()
+    assert tip.inner_text() == "class 0 right: 70.0 % (7 of 10)"
+    tab.keyboard.press("ArrowRight")
+    assert tip.inner_text() == "class 0 as class 1: 20.0 % (2 of 10)"
+    tab.keyboard.press("ArrowDown")
+    assert tip.inner_text() == "class 1 right: 70.0 % (7 of 10)"
+    assert section.locator(".mark-cell").get_attribute("d") == "M1 1h1v1h-1z"
+    tab.keyboard.press("Escape")
+    assert tip.is_hidden()
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("n", [10, 40, 100])
+@pytest.mark.parametrize("width", [390, 1400])
+def test_classes_stay_inside_of_the_page(n: int, width: int, opened: Open) -> None:
+    tab = opened([crowd(n, seed) for seed in range(3)], width=width)
+    assert tab.evaluate("document.documentElement.scrollWidth") == width
+    inside = """box => [...box.querySelectorAll("li, figure, svg")].every((part) =>
+      part.getBoundingClientRect().right <= box.getBoundingClientRect().right)"""
+    assert tab.locator("#classes").evaluate(inside)
+    if n == 10:
+        assert tab.locator("#classes .scroll").evaluate("box => box.scrollWidth <= box.clientWidth"), "all in sight"
 
 
 @pytest.mark.system
@@ -493,7 +617,7 @@ COLOURS = """() => {
 @pytest.mark.system
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_both_modes_can_be_read_and_the_button_changes_them(opened: Open, scheme: str) -> None:
-    full = [result("er", 0, [[1.0], [0.0, 1.0], [0.5, 0.25, 0.75]])]
+    full = [result("er", 0, [[1.0], [0.0, 1.0], [0.5, 0.25, 0.75]], confusion=[[0, 9], [0, 9], [0, 5, 2, 4]])]
     tab = opened(full, scheme=scheme)
     button = tab.get_by_role("button", name="Dark")
     assert button.get_attribute("aria-pressed") == ("true" if scheme == "dark" else "false")

@@ -59,7 +59,7 @@ def test_a_summary_has_mean_interval_and_n_for_each_method(two_methods: list[Res
 def test_one_task_has_no_forgetting(two_methods: list[Result]) -> None:
     alone = [result("iid", 0, [[0.5]])]
     assert report.summary(alone)["iid"]["forgetting"] is None
-    assert "| IID | 50.0 ± n/a | n/a | 50.0 ± n/a | 1 |" in report.markdown(two_methods + alone)
+    assert "| IID | 50.0 ± n/a | n/a | n/a | 50.0 ± n/a | 1 |" in report.markdown(two_methods + alone)
     assert report.overview(alone).heads == ["method", "final accuracy %", "just after learning %", "runs"]
 
 
@@ -67,10 +67,10 @@ def test_the_markdown_table_line_by_line(two_methods: list[Result]) -> None:
     assert report.markdown(two_methods).splitlines() == [
         "cifar10, 2 tasks, slim-resnet18, memory 1000",
         "",
-        "| method | final accuracy % | forgetting % | just after learning % | runs |",
-        "| --- | ---: | ---: | ---: | ---: |",
-        "| FINE-TUNE | 45.0 ± 63.5 | 70.0 ± 127.1 | 80.0 ± 0.0 | 2 |",
-        "| ER | 60.0 ± n/a | 40.0 ± n/a | 80.0 ± n/a | 1 |",
+        "| method | final accuracy % | forgetting % | backward transfer % | just after learning % | runs |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+        "| FINE-TUNE | 45.0 ± 63.5 | 70.0 ± 127.1 | -70.0 ± 127.1 | 80.0 ± 0.0 | 2 |",
+        "| ER | 60.0 ± n/a | 40.0 ± n/a | -40.0 ± n/a | 80.0 ± n/a | 1 |",
         "",
         report.NOTE,
         "",
@@ -97,6 +97,19 @@ def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two_methods: list[Resu
     for one in two_methods:
         store.save_result(store.folder(tmp_path / "runs", one.config), one)
     return module
+
+
+def test_settings_of_a_method_stand_beside_its_defaults_paired_by_seed(docs: ModuleType, tmp_path: Path) -> None:
+    """0.1, 0.11 and 0.12 more: by 11 ± 4.303 * 1 / sqrt(3) points."""
+    for seed, (plain, more) in enumerate([(0.3, 0.4), (0.5, 0.61), (0.7, 0.82)]):
+        for value, settings in ((plain, {}), (more, {"head": "cosine"})):
+            one = result("er-ace", seed, [[0.9], [value, value]], **settings)
+            store.save_result(store.folder(tmp_path / "heads", one.config), one)
+    line = "`onepass run er-ace --stream cifar10 --net slim-resnet18 --memory 1000 --fraction 0.2"
+    assert docs.beside("heads").splitlines()[2:4] == [
+        f"| {line}` | 50.0 ± 49.7 | - | 3 |",
+        f"| {line} --head cosine` | 61.0 ± 52.2 | **+11.0 ± 2.5 (3)** | 3 |",
+    ]
 
 
 def test_printed_and_measured_stand_side_by_side(docs: ModuleType) -> None:
@@ -159,22 +172,48 @@ def looked(method: str, seed: int, first: float = 0.5) -> Result:
 
 def test_measures_on_the_way_are_columns_where_a_run_has_them() -> None:
     table = report.overview([looked("er", 0), result("finetune", 0, [[0.8], [0.1, 0.7]])])
-    assert table.heads[4:] == ["average anytime %", "worst case %", "prequential %", "runs"]
+    assert table.heads[5:] == ["average anytime %", "worst case %", "prequential %", "runs"]
     # (0.5 + 0.9 + 0.3) / 3; task 0 at its lowest after it was learned (0.2) and task 1 at the end (0.7); 15 of 30
-    assert [cell.text for cell in table.rows[0][4:]] == ["56.7 ± n/a", "45.0 ± n/a", "50.0 ± n/a", "1"]
-    assert [cell.text for cell in table.rows[1][4:]] == ["n/a", "n/a", "n/a", "1"]
+    assert [cell.text for cell in table.rows[0][5:]] == ["56.7 ± n/a", "45.0 ± n/a", "50.0 ± n/a", "1"]
+    assert [cell.text for cell in table.rows[1][5:]] == ["n/a", "n/a", "n/a", "1"]
     assert any("every 5 steps on the first 100 test images" in note for note in table.notes)
 
 
 def test_a_mean_over_some_of_the_runs_says_over_how_many() -> None:
     table = report.overview([looked("er", 0), result("er", 1, [[0.8], [0.6, 0.7]])])
-    assert [cell.text for cell in table.rows[0]][3:] == [
+    assert [cell.text for cell in table.rows[0]][4:] == [
         "75.0 ± 0.0",
         "56.7 ± n/a (n = 1)",
         "45.0 ± n/a (n = 1)",
         "50.0 ± n/a (n = 1)",
         "2",
     ]
+
+
+def test_classes_and_transfer_are_columns_where_a_run_has_them() -> None:
+    """Task 2 was known to 0.3 and 0.1 of it before anything was learned; of class 1 half is right, of class 0 all."""
+    told = replace(
+        result("er", 0, [[0.8], [0.6, 0.7]]),
+        accuracy_before=[0.3],
+        accuracy_untrained=[0.1],
+        confusion=[[0, 4], [0, 2, 1, 2]],
+    )
+    table = report.overview([told, result("finetune", 0, [[0.8], [0.2, 0.7]])])
+    assert table.heads[3:7] == [
+        "backward transfer %",
+        "forward transfer %",
+        "just after learning %",
+        "lowest class %",
+    ]
+    assert [cell.text for cell in table.rows[0][3:7]] == ["-20.0 ± n/a", "20.0 ± n/a", "75.0 ± n/a", "50.0 ± n/a"]
+    assert [cell.text for cell in table.rows[1][3:7]] == ["-60.0 ± n/a", "n/a", "75.0 ± n/a", "n/a"]
+    assert any(note.startswith("lowest class: ") for note in table.notes)
+
+
+def test_what_an_older_version_did_not_record_is_that_of_the_run_made_again() -> None:
+    older, again = result("er", 0, [[0.8], [0.6, 0.7]]), replace(looked("er", 0), confusion=[[0, 4], [1, 2]])
+    for both in ([older, again], [again, older]):
+        assert grouping.by_method(both) == {"er": [again]}
 
 
 def test_a_run_made_again_to_measure_more_counts_once() -> None:
@@ -227,7 +266,7 @@ def bold(results: list[Result]) -> list[str]:
 def test_final_accuracy_is_bold_only_where_the_difference_is_real() -> None:
     er, fsl = finals("er", 0.30, 0.50, 0.70), finals("er-fsl", 0.40, 0.61, 0.82)
     assert bold([*er, *fsl]) == ["ER-FSL"]
-    assert [cell.bold for cell in report.overview([*er, *fsl]).rows[1]] == [False, True, False, False, False]
+    assert [cell.bold for cell in report.overview([*er, *fsl]).rows[1]] == [False, True, False, False, False, False]
     assert bold([*er, *finals("er-fsl", 0.40, 0.40, 0.82)]) == []
 
 
@@ -272,6 +311,7 @@ OTHER: dict[str, Any] = {
     "fraction": 0.5,
     "image_size": 16,
     "validate": True,
+    "augment": "noise",
 }
 
 
@@ -446,3 +486,18 @@ def test_an_unknown_form_is_refused_before_anything_is_written(
     with pytest.raises(UsageError, match="unknown format"):
         report.write(two_methods, tmp_path, **words)
     assert not list(tmp_path.iterdir())
+
+
+def test_methods_that_end_below_one_that_trains_nothing_are_marked() -> None:
+    results = [
+        *finals("er", 0.5, 0.6),
+        *finals("er-fsl", 0.8, 0.9),
+        *finals("slda", 0.7, 0.7),
+        *finals("ncm", 0.9, 0.2),
+    ]
+    table = report.overview(results)
+    assert [row[0].text for row in table.rows] == ["ER †", "ER-FSL", "SLDA", "NCM"]
+    assert "†: ends below SLDA, which trains no network and replays nothing" in table.notes
+    assert report.below_statistics(results) == {"er": "slda"}
+    assert report.below_statistics(results[:4]) == {}
+    assert not any("†" in note for note in report.overview(results[:4]).notes)

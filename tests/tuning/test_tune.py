@@ -16,6 +16,7 @@ import optuna
 import pytest
 from optuna.trial import create_trial
 
+from data_helpers import some_classes
 from onepass.bench import runner, store
 from onepass.bench.metrics import average_accuracies
 from onepass.bench.presets import read_presets
@@ -90,7 +91,7 @@ def test_no_test_image_is_ever_looked_at(tmp_path: Path, monkeypatch: pytest.Mon
     for result in results:
         assert result.config.validate
         assert result.protocol["measured_on"] == "a tenth of the training images"
-    known = {(r.config.learner_config.lr, r.config.seed): r.final_accuracy for r in results}
+    known = {(r.config.learner_config.to_json()["lr"], r.config.seed): r.final_accuracy for r in results}
     for trial in trials:
         assert trial["seeds"] == [0, 1]
         assert trial["accuracies"] == [known[trial["settings"]["lr"], seed] for seed in (0, 1)]
@@ -188,6 +189,17 @@ def test_a_bad_trial_is_stopped_early(tmp_path: Path) -> None:
     assert again[1] == bad, "whether its run is stored or not does not matter"
 
 
+def test_where_tasks_are_domains_their_number_is_that_of_the_data(tmp_path: Path) -> None:
+    for domain in ("art", "photo", "sketch"):
+        some_classes(tmp_path / "photos" / domain)
+    base = RunConfig("er", stream=str(tmp_path / "photos"), net="small-cnn", scenario="domain-incremental")
+    searching = Search(Tuning(base, LR, runs=2), tmp_path / "out", data_dir=tmp_path / "data")
+    [only] = searching.run(1)["trials"]
+    assert [len(curve) for curve in only["after_tasks"]] == [3, 3]
+    study = optuna.load_study(study_name="tune", storage=f"sqlite:///{searching.place / 'tune.db'}")
+    assert sorted(study.trials[0].intermediate_values) == [0, 1, 2, 3, 4, 5]
+
+
 def test_what_a_killed_run_wrote_beyond_its_checkpoint_is_not_believed(tmp_path: Path) -> None:
     place = store.folder(tmp_path, tuning().config({}, 0))
     store.save_evaluations(place, [{"step": 10_000, "accuracy": [0.123], "after_task": 0}])
@@ -202,7 +214,7 @@ def watch(runs: int, *finished: list[float]) -> Pruner:
     for values in finished:
         study.add_trial(create_trial(value=values[-1], intermediate_values=dict(enumerate(values))))
     base = RunConfig("er", tasks=3)
-    watching = Pruner(study, study.ask(), Tuning(base, LR, runs=runs, startup=2))
+    watching = Pruner(study, study.ask(), Tuning(base, LR, runs=runs, startup=2), base.tasks)
     watching.curves.append([])
     return watching
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +12,9 @@ from torch.utils.flop_counter import flop_registry
 
 from onepass.bench.presets import configured
 from onepass.config import ReplayConfig
-from onepass.learner.base import Learner, Problem
 from onepass.learner.batch import Batch, Task
+from onepass.learner.contract import BaseLearner
+from onepass.learner.problem import Problem
 from onepass.methods.factory import build
 from onepass.methods.registry import METHODS, method_class
 from onepass.seeds import generator
@@ -30,9 +32,22 @@ class Counter(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         value = func(*args, **kwargs)
-        if formula := flop_registry.get(func.overloadpacket):
+        if func is torch.ops.aten.convolution_backward.default:
+            self.flops += _convolution_backward(*args)
+        elif formula := flop_registry.get(_functional(func.overloadpacket)):
             self.flops += formula(*args, **kwargs, out_val=value)
         return value
+
+
+def _functional(packet: Any) -> Any:
+    """The operation itself for its form in place (addmm_), which torch's formulas leave out."""
+    return getattr(torch.ops.aten, packet.__name__.removesuffix("_"), packet)
+
+
+def _convolution_backward(slope: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, *others: Any) -> int:
+    """As many as forwards, for the inputs and for the weights. torch's formula takes no account of groups."""
+    wanted: list[bool] = others[-1]  # of inputs, weights and bias
+    return sum(wanted[:2]) * 2 * len(slope) * math.prod(slope.shape[2:]) * weight.numel()
 
 
 @dataclass(frozen=True)
@@ -52,7 +67,7 @@ def measure(method: str, stream: str, problem: Problem, net: str, memory: int, *
 
 def prepare(
     method: str, stream: str, problem: Problem, net: str, memory: int, **settings: Any
-) -> tuple[Learner, list[Batch]]:
+) -> tuple[BaseLearner, list[Batch]]:
     """A learner in the last task of a stream, with a full memory, and the batches to come.
 
     Pixels are random: FLOPs do not depend on them, but for methods that stop looking early (GSS).
@@ -69,17 +84,21 @@ def prepare(
             learner.end_task()
         learner.begin_task(Task(index, group))
     rng = generator(0, "cost")
+    if learner.warm_up:
+        learner.observe(_batch(problem.shape, groups[-1], learner.warm_up, rng))
     _fill(learner, rng)
     size = BATCH * (2 if scenario == "iid++" else 1)
     return learner, [_batch(problem.shape, groups[-1], size, rng) for _ in range(STEPS)]
 
 
-def _batch(shape: tuple[int, int, int], classes: tuple[int, ...], n: int, rng: torch.Generator) -> Batch:
+def _batch(shape: tuple[int, ...], classes: tuple[int, ...], n: int, rng: torch.Generator) -> Batch:
     y = torch.tensor(classes)[torch.randint(len(classes), (n,), generator=rng)]
+    if len(shape) != 3:
+        return Batch(torch.randn(n, *shape, generator=rng), y)
     return Batch(torch.randint(256, (n, *shape), dtype=torch.uint8, generator=rng), y)
 
 
-def _fill(learner: Learner, rng: torch.Generator) -> None:
+def _fill(learner: BaseLearner, rng: torch.Generator) -> None:
     """Every slot, all classes alike, as if ten times as much had gone by."""
     memory = learner.memory
     if not memory.capacity:
@@ -92,7 +111,7 @@ def _fill(learner: Learner, rng: torch.Generator) -> None:
     memory.filled, memory.seen = memory.capacity, 10 * memory.capacity
 
 
-def _bytes(learner: Learner) -> tuple[int, int]:
+def _bytes(learner: BaseLearner) -> tuple[int, int]:
     memory = [learner.memory.field(name) for name in learner.memory.fields]
     held = {id(value) for value in memory}
     state = [*learner.parameters(), *(value for value in learner.buffers() if id(value) not in held)]

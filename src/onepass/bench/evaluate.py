@@ -1,30 +1,68 @@
-"""How much of its test images a learner knows, task by task."""
+"""How much of its test images a learner knows: by task, by class, and what it takes for what."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
 from onepass.bench.stream import TaskData
 from onepass.data import Dataset
-from onepass.learner.base import CHUNK, Learner
+from onepass.learner.contract import CHUNK, BaseLearner
 
 QUICK_IMAGES = 100  # test images of each class that a look in mid-stream predicts
 
 
-def accuracy_by_task(learner: Learner, data: Dataset, tasks: list[TaskData], last: bool = False) -> list[float]:
-    """The share of each task's test images that is predicted right, among all classes seen; by what predicts, or
-    by the last weights."""
+@dataclass(frozen=True)
+class Predicted:
+    """The classes of a task's test images, and what was predicted for each of them."""
+
+    labels: Tensor
+    answers: Tensor
+
+
+def predictions(learner: BaseLearner, data: Dataset, tasks: Sequence[TaskData], last: bool = False) -> list[Predicted]:
+    """Each test image of the tasks predicted once, among all classes seen or, where the task is told, among its own; by
+    what predicts, or by the last weights."""
+    found: list[Predicted] = []
     with learner.predicting(last) as predict:
-        hits = [
-            torch.cat([predict(data.x_test[rows]).cpu() == data.y_test[rows] for rows in task.test.split(CHUNK)])
-            for task in tasks
-        ]
-    return [hit.double().mean().item() for hit in hits]
+        for place, task in enumerate(tasks):
+            if place and _measures_as(task, tasks[place - 1]):
+                found.append(found[-1])
+                continue
+            answers = [predict(data.x_test[rows], task.among).cpu() for rows in task.test.split(CHUNK)]
+            found.append(Predicted(data.y_test[task.test], torch.cat(answers)))
+    return found
 
 
-def quick_accuracy(learner: Learner, data: Dataset, tasks: list[TaskData], last: bool = False) -> list[float]:
+def _measures_as(task: TaskData, other: TaskData) -> bool:
+    """Whether both are measured on the same images in the same way, as where all domains have one test set."""
+    return task.among == other.among and torch.equal(task.test, other.test)
+
+
+def accuracies(found: Sequence[Predicted]) -> list[float]:
+    """The share of each task's test images that was predicted right."""
+    return [(task.answers == task.labels).double().mean().item() for task in found]
+
+
+def confusion(found: Sequence[Predicted], n_classes: int) -> list[list[int]]:
+    """For each class, what its test images were predicted as: class, count, class, count, in the order of classes."""
+    once = {id(task): task for task in found}.values()  # tasks may share their test images
+    pairs = torch.cat([task.labels * n_classes + task.answers for task in once])
+    rows: list[list[int]] = [[] for _ in range(n_classes)]
+    for pair, count in zip(*(part.tolist() for part in pairs.unique(return_counts=True)), strict=True):
+        rows[pair // n_classes] += [pair % n_classes, count]
+    return rows
+
+
+def accuracy_by_task(learner: BaseLearner, data: Dataset, tasks: Sequence[TaskData], last: bool = False) -> list[float]:
+    """The share of each task's test images that is predicted right, among all classes seen."""
+    return accuracies(predictions(learner, data, tasks, last))
+
+
+def quick_accuracy(learner: BaseLearner, data: Dataset, tasks: Sequence[TaskData], last: bool = False) -> list[float]:
     """The same on the first QUICK_IMAGES test images of each class: quick enough to be done in mid-stream."""
     return accuracy_by_task(learner, data, [_some(data, task) for task in tasks], last)
 

@@ -1,17 +1,20 @@
 """Measures of one run as pure functions of its accuracy matrix, and of several runs as mean and interval.
 
 A matrix is a list of rows: matrix[i][j] is the accuracy on task j after task i was learned, j <= i, in [0, 1].
+A confusion is a list of rows, one for each class: what its images were predicted as and how often, as class, count,
+class, count, and so on. So it is never larger than the images are many.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from onepass.config import unknown
 
 Matrix = Sequence[Sequence[float]]
+Confusion = Sequence[Sequence[int]]
 
 
 def mean(values: Sequence[float]) -> float:
@@ -41,6 +44,35 @@ def new_accuracy(matrix: Matrix) -> float:
 def old_accuracy(matrix: Matrix) -> float | None:
     """At the end, the mean over all tasks but the last; None with one task."""
     return mean(matrix[-1][:-1]) if len(matrix) > 1 else None
+
+
+def backward_transfer(matrix: Matrix) -> float | None:
+    """What later tasks did to earlier ones: the accuracy at the end minus that just after learning, over all tasks but
+    the last (Lopez-Paz and Ranzato, 2017); None with one task."""
+    return mean([last - matrix[j][j] for j, last in enumerate(matrix[-1][:-1])]) if len(matrix) > 1 else None
+
+
+def forward_transfer(before: Sequence[float], untrained: Sequence[float]) -> float | None:
+    """What earlier tasks did for later ones: the accuracy on each task but the first just before it began, minus that
+    of the untrained learner (Lopez-Paz and Ranzato, 2017); None where they were not measured."""
+    gains = [now - then for now, then in zip(before, untrained, strict=True)]
+    return mean(gains) if gains else None
+
+
+def predicted_as(row: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """A row of a confusion as pairs of class and count."""
+    return zip(row[::2], row[1::2], strict=True)
+
+
+def class_accuracies(confusion: Confusion) -> list[float | None]:
+    """The share of each class's images that was predicted right; None for a class without any."""
+    counts = [dict(predicted_as(row)) for row in confusion]
+    return [row.get(c, 0) / sum(row.values()) if row else None for c, row in enumerate(counts)]
+
+
+def lowest_class(confusion: Confusion) -> float | None:
+    """The accuracy of the class that is predicted right least often; None where no class was measured."""
+    return min((value for value in class_accuracies(confusion) if value is not None), default=None)
 
 
 def average_anytime(points: Matrix) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from onepass.config import LearnerConfig
+from onepass.config import Settings
 from onepass.errors import UsageError
 from onepass.files import write_text
 from onepass.methods.registry import canonical, method_class
@@ -24,6 +24,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "ocm": {"scale": 1.0},
         "er-lode": {"rho": 0.05},
         "er-cba": {"adaptor_lr": 0.01},
+        "onpro": {"scale": 1.0, "mix": 0.2, "at_random": 0.9},
     },
     "mini-imagenet": {
         "derpp": {"alpha": 0.1, "beta": 1.0},
@@ -33,11 +34,12 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "ocm": {"scale": 1.0},
         "er-lode": {"rho": 0.05},
         "er-cba": {"adaptor_lr": 0.01},
+        "onpro": {"scale": 1.0, "mix": 0.2, "at_random": 0.9},
     },
 }
 
 
-def configured(method: str, stream: str, given: Mapping[str, Any]) -> LearnerConfig:
+def configured(method: str, stream: str, given: Mapping[str, Any]) -> Settings:
     """A method's settings on a stream: its defaults, what is special to the stream, and what was given."""
     preset = PRESETS.get(stream, {}).get(method, {})
     return method_class(method).Config.from_json({**preset, **given})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -25,6 +26,9 @@ class Record:
 
     accuracy_matrix: list[list[float]] = field(default_factory=list)  # [i][j]: on task j after task i, in [0, 1]
     accuracy_matrix_last: list[list[float]] = field(default_factory=list)  # by the last weights, if an average predicts
+    accuracy_before: list[float] = field(default_factory=list)  # on each task but the first just before it began
+    accuracy_untrained: list[float] = field(default_factory=list)  # on the same before the first step
+    confusion: list[list[int]] = field(default_factory=list)  # at the end, by class: predicted class, count, ...
     anytime: list[dict[str, Any]] = field(default_factory=list)  # {"step", "accuracy": by task so far}
     prequential: list[list[int]] = field(default_factory=list)  # [right, seen] for each stretch of WINDOW batches
     facts: list[dict[str, Any]] = field(default_factory=list)  # what the learner said of itself after each task
@@ -51,7 +55,7 @@ class Result(Record):
     @property
     def final_accuracy_last(self) -> float | None:
         """By the last weights; None where an average predicts and these were not measured."""
-        if self.config.learner_config.average is None:
+        if self.config.average is None:
             return self.final_accuracy
         return metrics.final_accuracy(self.accuracy_matrix_last) if self.accuracy_matrix_last else None
 
@@ -59,18 +63,35 @@ class Result(Record):
     def forgetting(self) -> float | None:
         return metrics.forgetting(self.accuracy_matrix)
 
+    @property
+    def backward_transfer(self) -> float | None:
+        return metrics.backward_transfer(self.accuracy_matrix)
+
+    @property
+    def forward_transfer(self) -> float | None:
+        """None unless all tasks have the same classes: what is not seen yet is never predicted."""
+        return metrics.forward_transfer(self.accuracy_before, self.accuracy_untrained)
+
+    @property
+    def class_accuracies(self) -> list[float | None]:
+        """Of each class at the end; None for a class without test images, nothing in results of older versions."""
+        return metrics.class_accuracies(self.confusion)
+
     def by_last_weights(self) -> Result:
         """The same run without its average, which changes nothing of its training."""
-        if self.config.learner_config.average is None:
+        if self.config.average is None:
             return self
         if not self.accuracy_matrix_last:
             raise ValueError(f"{self.config.method} seed {self.config.seed} was not measured by its last weights")
-        settings = replace(self.config.learner_config, average=None)
+        settings: Any = self.config.learner_config
         return replace(
             self,
-            config=replace(self.config, settings=settings),
+            config=replace(self.config, settings=replace(settings, average=None)),
             accuracy_matrix=self.accuracy_matrix_last,
             accuracy_matrix_last=[],
+            accuracy_before=[],
+            accuracy_untrained=[],
+            confusion=[],
             anytime=[{"step": line["step"], "accuracy": line["accuracy_last"]} for line in self.anytime],
             prequential=[],
         )
@@ -109,6 +130,11 @@ def _check_measures(values: Mapping[str, Any]) -> None:
         _check_shares(value for row in matrix for value in row)
     if not values.get("accuracy_matrix"):
         raise ValueError("it has no accuracies")
+    transfers = [values.get(name, []) for name in ("accuracy_before", "accuracy_untrained")]
+    if [len(row) for row in transfers] not in ([0, 0], [len(values["accuracy_matrix"]) - 1] * 2):
+        raise ValueError("its accuracies before learning are not of each task but the first")
+    _check_shares(value for row in transfers for value in row)
+    _check_confusion(values.get("confusion", []))
     for line in values.get("anytime", []):
         rows = [line.get("accuracy"), *([line["accuracy_last"]] if "accuracy_last" in line else [])]
         if not conforms(line.get("step"), int) or not all(row and conforms(row, list[float]) for row in rows):
@@ -118,6 +144,14 @@ def _check_measures(values: Mapping[str, Any]) -> None:
         raise ValueError("its prequential counts are not of right and seen")
     if not conforms(values["data"].get("sha256", ""), str):
         raise ValueError("the hash of its data is no text")
+
+
+def _check_confusion(rows: list[list[int]]) -> None:
+    for row in rows:
+        answers = row[::2]
+        ordered = all(a < b for a, b in itertools.pairwise([-1, *answers, len(rows)]))
+        if len(row) % 2 or not ordered or not all(count > 0 for count in row[1::2]):
+            raise ValueError("its confusion is not of classes and counts")
 
 
 def _check_shares(values: Iterable[float]) -> None:

@@ -16,17 +16,18 @@ from typing import Any
 import torch
 
 from onepass.bench import store
-from onepass.bench.evaluate import accuracy_by_task, quick_accuracy
+from onepass.bench.evaluate import accuracies, accuracy_by_task, confusion, predictions, quick_accuracy
 from onepass.bench.result import WINDOW, Record, Result
 from onepass.bench.run_config import RunConfig
+from onepass.bench.scenarios import tells_boundaries
 from onepass.bench.schema import check_fields, conforms
-from onepass.bench.stream import TaskData, batches, make_tasks, n_batches, problem_of
+from onepass.bench.stream import TaskData, batches, make_tasks, n_batches, problem_of, share_classes
 from onepass.bench.tensorboard import Log, check_log
+from onepass.config import LearnerConfig
 from onepass.data import Dataset
 from onepass.data.catalog import Datasets, is_path
 from onepass.errors import BadCheckpoint, Diverged, RunError, UsageError
 from onepass.host import host_facts
-from onepass.learner.base import Learner
 from onepass.learner.batch import Batch
 from onepass.learner.checkpoint import fingerprint, load_state, load_tree, save_tree
 from onepass.methods.factory import build, save
@@ -44,14 +45,14 @@ class Run:
     def __init__(self, config: RunConfig, device: str = "cpu", datasets: Datasets | None = None) -> None:
         _prepare(device)
         self.config = config
-        self.code = code_digest(config.method)
+        self.code = code_digest(*config.code)
         self.device = device
         data = (datasets or Datasets()).load(config.stream, config.image_size)
         self.data: Dataset
         self.tasks: list[TaskData]
         self.data, self.tasks = make_tasks(data, config.stream_config, seed=config.seed)
-        problem = problem_of(config.stream, len(data.classes), data.x.shape[1:], len(self.tasks))
-        self.learner: Learner = build(config.method, problem, config.learner_config, net=config.net, seed=config.seed)
+        problem = problem_of(config.stream, len(data.classes), data.x.shape[1:], len(self.tasks), config.augment)
+        self.learner = build(config.method, problem, config.learner_config, net=config.net, seed=config.seed)
         self.learner.to(device)
         self.record = Record()
         self.batch = -1  # the batch of the current task that comes next; -1: the task has not begun
@@ -76,6 +77,8 @@ class Run:
             "scenario": self.config.scenario,
             "tasks": [[names[c] for c in task.info.classes] for task in self.tasks],
             "class_order": list(dict.fromkeys(c for task in self.tasks for c in task.info.classes)),
+            **self._domains(),
+            **({"predicted_among": "the classes of the image's task"} if self.tasks[0].among else {}),
             "batch": self.config.batch,
             "replay": learner.replay,
             "memory": learner.memory.capacity,
@@ -84,11 +87,16 @@ class Run:
             "features": learner.net.head.in_features,
             "parameters": sum(value.numel() for value in learner.parameters() if value.requires_grad),
             "augment": learner.problem.augment,
-            "scope": settings.scope,
+            **({"scope": settings.scope} if isinstance(settings, LearnerConfig) else {}),
             "seed": self.config.seed,
             "measured_on": "a tenth of the training images" if self.config.validate else "the test images",
             **({"code": self.code} if self.code else {}),
         }
+
+    def _domains(self) -> dict[str, Any]:
+        """Those of each task, where tasks are made of them."""
+        found = [[self.data.domains[d] for d in task.domains] for task in self.tasks]
+        return {"domains": found} if any(found) else {}
 
     def evaluations(self) -> list[dict[str, Any]]:
         """All evaluations in the order they were made."""
@@ -142,15 +150,16 @@ class Run:
         after_evaluation: Callable[[], None] = lambda: None,
     ) -> None:
         """Learn to the end of the stream from wherever the run stands."""
-        record, boundaries = self.record, self.config.scenario != "task-free"
+        record, boundaries = self.record, tells_boundaries(self.config.scenario)
         for task in self.tasks[len(record.accuracy_matrix) :]:
             if self.batch < 0:
                 if boundaries:
                     self.learner.begin_task(task.info)
+                    self._measure_untrained(task)
                 self.batch = 0
             for batch in batches(self.data, task, self.config.batch, start=self.batch):
                 if self.config.prequential:
-                    self._predict_first(batch)
+                    self._predict_first(batch, task)
                 begin = time.perf_counter()
                 loss = self.learner.observe(batch)
                 record.seconds += time.perf_counter() - begin
@@ -159,35 +168,52 @@ class Run:
                 if record.steps % LOSS_EVERY == 0:
                     record.losses.append(loss.item())
                 if self.config.anytime and record.steps % self.config.anytime == 0:
-                    record.anytime.append(self._evaluate(quick_accuracy, task))
+                    record.anytime.append(self._evaluate_quickly(task))
                     after_evaluation()
                 after_step()
             if boundaries:
                 self.learner.end_task()
-            line = self._evaluate(accuracy_by_task, task)
-            record.accuracy_matrix.append(line["accuracy"])
-            if "accuracy_last" in line:
-                record.accuracy_matrix_last.append(line["accuracy_last"])
+            self._evaluate(task)
             record.facts.append(_plain(self.learner.facts()))
             self.data.release()
             self.batch = -1
             after_evaluation()
 
-    def _evaluate(self, measure: Callable[..., list[float]], task: TaskData) -> dict[str, Any]:
-        """The tasks so far, by what predicts and, if that is an average, by the last weights too."""
-        tasks = self.tasks[: task.info.index + 1]
-        line = {"step": self.learner.steps, "accuracy": measure(self.learner, self.data, tasks)}
+    def _measure_untrained(self, task: TaskData) -> None:
+        """What is known of the later tasks before anything is learned, if they have no classes of their own."""
+        if not task.info.index and share_classes(self.data, self.tasks):
+            self.record.accuracy_untrained = accuracy_by_task(self.learner, self.data, self.tasks[1:])
+
+    def _evaluate(self, task: TaskData) -> None:
+        """After a task: all measures from one pass over the test images of the tasks so far, and of the next one if
+        forward transfer is measured. If an average predicts, the last weights are measured too."""
+        record, done = self.record, task.info.index + 1
+        ahead = self.tasks[done : done + 1] if record.accuracy_untrained else []
+        found = predictions(self.learner, self.data, [*self.tasks[:done], *ahead])
+        record.accuracy_matrix.append(accuracies(found[:done]))
+        record.accuracy_before += accuracies(found[done:])
+        if done == len(self.tasks):
+            record.confusion = confusion(found, len(self.data.classes))
         if self.learner.average is not None:
-            line["accuracy_last"] = measure(self.learner, self.data, tasks, last=True)
+            last = accuracy_by_task(self.learner, self.data, self.tasks[:done], last=True)
+            record.accuracy_matrix_last.append(last)
+
+    def _evaluate_quickly(self, task: TaskData) -> dict[str, Any]:
+        """In mid-stream: the tasks so far, by what predicts and, if that is an average, by the last weights too."""
+        tasks = self.tasks[: task.info.index + 1]
+        line = {"step": self.learner.steps, "accuracy": quick_accuracy(self.learner, self.data, tasks)}
+        if self.learner.average is not None:
+            line["accuracy_last"] = quick_accuracy(self.learner, self.data, tasks, last=True)
         return line
 
-    def _predict_first(self, batch: Batch) -> None:
+    def _predict_first(self, batch: Batch, task: TaskData) -> None:
         """Count what is predicted right before it is learned."""
         windows = self.record.prequential
         if self.learner.steps % WINDOW == 0:
             windows.append([0, 0])
         if self.learner.seen:
-            windows[-1][0] += int((self.learner.predict(batch.x).cpu() == batch.y).sum())
+            with self.learner.predicting() as predict:
+                windows[-1][0] += int((predict(batch.x, task.among).cpu() == batch.y).sum())
         windows[-1][1] += len(batch)
 
 
@@ -213,7 +239,7 @@ def check_run(config: RunConfig, device: str, datasets: Datasets) -> None:
     _prepare(device)
     data = datasets.load(config.stream, config.image_size)
     _, tasks = make_tasks(data, config.stream_config, seed=config.seed)
-    problem = problem_of(config.stream, len(data.classes), data.x.shape[1:], len(tasks))
+    problem = problem_of(config.stream, len(data.classes), data.x.shape[1:], len(tasks), config.augment)
     try:
         with torch.device("meta"):
             build(config.method, problem, config.learner_config, net=config.net, seed=config.seed)
@@ -245,8 +271,10 @@ def run(
             raise UsageError(f"log={log!r}: curves lie in the run's folder; give out")
         return _train(Run(config, device, datasets), None, checkpoint_seconds, progress)
     place = store.folder(Path(out), config)
-    digest, code = own_data_digest(config, datasets), code_digest(config.method)
+    digest, code = own_data_digest(config, datasets), code_digest(*config.code)
     if (stored := store.load_result(place, config, False, digest, code)) is not None:
+        with contextlib.suppress(OSError):  # a process that was killed just after it stored its result left it
+            (place / CHECKPOINT).unlink(missing_ok=True)
         return stored
     with store.claim(place, waiting=lambda: progress(0, 1)), contextlib.ExitStack() as stack:
         stored = store.load_result(place, config, True, digest, code)

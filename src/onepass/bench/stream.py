@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import re
+import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from onepass.bench import task_list
+from onepass.bench.scenarios import BLURRY, GRADUAL, check_scenario
 from onepass.config import unknown
 from onepass.data import Dataset
 from onepass.data.catalog import find_stream
 from onepass.errors import UsageError
-from onepass.learner.base import Problem
 from onepass.learner.batch import Batch, Task
+from onepass.learner.problem import Problem
 from onepass.seeds import generator
 
-SCENARIOS = {
-    "class-incremental": "tasks of classes that share none",
-    "task-free": "the same stream, but the learner is told no boundaries",
-    "iid": "all classes shuffled into one task",
-    "iid++": "the same, with a second, independent batch in every step",
-    "i-blurry-N-M": "N % of the classes belong to one task alone; of the others M % of the samples come in other tasks",
-}
-BLURRY = re.compile(r"i-blurry-(\d+)-(\d+)")
 VALIDATION = 0.1
 
 
@@ -36,15 +31,8 @@ class TaskData:
     train: Tensor
     test: Tensor
     second: Tensor | None = None  # iid++: rows of the second batch of each step
-
-
-def check_scenario(name: str) -> None:
-    blurry = BLURRY.fullmatch(name)
-    if blurry:
-        if max(int(part) for part in blurry.groups()) > 100:
-            raise UsageError(f"{name}: N and M are per cent, from 0 to 100")
-    elif name not in SCENARIOS or "N" in name:
-        raise unknown("scenario", name, SCENARIOS, "allowed")
+    domains: tuple[int, ...] = ()  # domain-incremental: those it brings
+    among: tuple[int, ...] | None = None  # task-incremental: the classes that its images are predicted among
 
 
 @dataclass(frozen=True)
@@ -63,10 +51,13 @@ def make_tasks(data: Dataset, config: StreamConfig, *, seed: int) -> tuple[Datas
     check_scenario(config.scenario)
     data, learned, measured = parts(data, config.fraction, config.validate)
     scenario = config.scenario
+    if scenario == "domain-incremental":
+        return data, _by_domain(data, learned, measured, config, seed)
+    groups = [tuple(range(len(data.classes)))]
+    if not scenario.startswith("iid") or task_list.parse(config.class_order):  # which may list some classes only
+        groups = _groups(data.classes, config.n_tasks, config.class_order, seed, "classes")
     if scenario.startswith("iid"):
-        groups = [tuple(range(len(data.classes)))]
-    else:
-        groups = _groups(data.classes, config.n_tasks, config.class_order, seed)
+        groups = [tuple(sorted(itertools.chain(*groups)))]
     tests = [_rows(data.y_test, measured, classes) for classes in groups]
     blurry = BLURRY.fullmatch(scenario)
     if blurry:
@@ -76,33 +67,44 @@ def make_tasks(data: Dataset, config: StreamConfig, *, seed: int) -> tuple[Datas
     for index, (classes, test) in enumerate(zip(groups, tests, strict=True)):
         train = _rows(data.y, learned, classes)
         second = _shuffled(train, seed, "second", index) if scenario == "iid++" else None
-        tasks.append(TaskData(Task(index, classes), _shuffled(train, seed, "order", index), test, second))
+        among = classes if scenario == "task-incremental" else None
+        train = _shuffled(train, seed, "order", index)
+        tasks.append(TaskData(Task(index, classes), train, test, second, among=among))
+    if gradual := GRADUAL.fullmatch(scenario):
+        return data, _gradual(tasks, int(gradual[1]), seed)
     return data, tasks
 
 
-def _groups(names: tuple[str, ...], n_tasks: int, class_order: str, seed: int) -> list[tuple[int, ...]]:
+def _groups(names: Sequence[str], n_tasks: int, order: str, seed: int, what: str) -> list[tuple[int, ...]]:
+    """What each task brings: places among the names, which are those of classes or of domains."""
     n = len(names)
+    if listed := task_list.parse(order):
+        groups = [tuple(_place(word, names, what) for word in task) for task in listed]
+        twice = [place for place, times in Counter(itertools.chain(*groups)).items() if times > 1]
+        if twice:
+            raise UsageError(f"class order: expected each of the {what} at most once, got {names[twice[0]]!r} twice")
+        return groups
     if not 1 <= n_tasks <= n:
-        raise UsageError(f"{n_tasks} tasks of {n} classes: give --tasks from 1 to {n}")
-    if class_order == "shuffled":
-        order = torch.randperm(n, generator=generator(seed, "stream", "classes")).tolist()
-    elif class_order == "fixed":
-        order = list(range(n))
+        raise UsageError(f"{n_tasks} tasks of {n} {what}: give --tasks from 1 to {n}")
+    if order == "shuffled":
+        places = torch.randperm(n, generator=generator(seed, "stream", what)).tolist()
+    elif order == "fixed":
+        places = list(range(n))
     else:
-        order = [_class(word, names) for word in class_order.split(",")]
-        if sorted(order) != list(range(n)):
+        places = [_place(word, names, what) for word in order.split(",")]
+        if sorted(places) != list(range(n)):
             some = ", ".join(names[:5])
-            raise UsageError(f"class order: expected each of the {n} classes once ({some}, ...), got {class_order!r}")
-    return [tuple(part.tolist()) for part in torch.tensor(order).tensor_split(n_tasks)]
+            raise UsageError(f"class order: expected each of the {n} {what} once ({some}, ...), got {order!r}")
+    return [tuple(part.tolist()) for part in torch.tensor(places).tensor_split(n_tasks)]
 
 
-def _class(word: str, names: tuple[str, ...]) -> int:
+def _place(word: str, names: Sequence[str], what: str) -> int:
     word = word.strip()
     if word in names:
         return names.index(word)
-    if word.isdigit() and int(word) < len(names):
+    if word.isdecimal() and len(word) < 10 and int(word) < len(names):
         return int(word)
-    raise unknown("class", word, names, "classes")
+    raise unknown("class" if what == "classes" else "domain", word, names, what)
 
 
 def _rows(labels: Tensor, among: Tensor, classes: tuple[int, ...]) -> Tensor:
@@ -111,6 +113,50 @@ def _rows(labels: Tensor, among: Tensor, classes: tuple[int, ...]) -> Tensor:
 
 def _shuffled(rows: Tensor, seed: int, *names: str | int) -> Tensor:
     return rows[torch.randperm(len(rows), generator=generator(seed, "stream", *names))]
+
+
+def _by_domain(data: Dataset, learned: Tensor, measured: Tensor, config: StreamConfig, seed: int) -> list[TaskData]:
+    """A task for each domain, or for as many of them as --tasks asks for. It is measured on the test images of its
+    domains; where those are of other domains altogether, on all of them."""
+    if data.domain is None or data.domain_test is None:
+        raise UsageError(
+            "domain-incremental: this data has no domains; expected a folder of domain/class/image with the same class "
+            "folders in every domain, or a stream that onepass streams lists as domain-incremental"
+        )
+    there = data.domain[learned].unique()  # in the order of their names
+    apart = not torch.isin(data.domain_test[measured], there).any()
+    groups = _groups(
+        [data.domains[d] for d in there], config.n_tasks or len(there), config.class_order, seed, "domains"
+    )
+    tasks = []
+    for index, group in enumerate(groups):
+        domains = tuple(there[list(group)].tolist())
+        train = _shuffled(_rows(data.domain, learned, domains), seed, "order", index)
+        test = measured if apart else _rows(data.domain_test, measured, domains)
+        if not len(test):
+            raise UsageError(f"there are no test images of the domain {data.domains[domains[0]]!r}; add some")
+        tasks.append(TaskData(Task(index, tuple(data.y[train].unique().tolist())), train, test, domains=domains))
+    return tasks
+
+
+def _gradual(tasks: list[TaskData], percent: int, seed: int) -> list[TaskData]:
+    """Around each boundary, half so much of either task in one mixed order; a task keeps its number of samples.
+
+    A sample of the old task draws its place u in the mixture with density 2 (1 - u), one of the new task with 2 u. So
+    where equally many of both are mixed, the chance that the sample at u is of the new task is u: a linear ramp.
+    """
+    trains = [task.train for task in tasks]
+    for index in range(len(tasks) - 1):
+        old, new = trains[index], trains[index + 1]
+        leaving, entering = (percent * len(task.train) // 200 for task in tasks[index : index + 2])
+        mixed = torch.cat([old[len(old) - leaving :], new[:entering]])
+        rng = generator(seed, "stream", "gradual", index)
+        chance = torch.rand(len(mixed), generator=rng, dtype=torch.float64).sqrt()
+        place = torch.where(torch.arange(len(mixed)) < leaving, 1 - chance, chance)
+        mixed = mixed[place.argsort(stable=True)]
+        trains[index] = torch.cat([old[: len(old) - leaving], mixed[:leaving]])
+        trains[index + 1] = torch.cat([mixed[leaving:], new[entering:]])
+    return [replace(task, train=train) for task, train in zip(tasks, trains, strict=True)]
 
 
 def _blurry(
@@ -149,10 +195,16 @@ def batches(data: Dataset, task: TaskData, size: int, *, start: int = 0) -> Iter
         yield Batch(data.x[chosen], data.y[chosen])
 
 
-def problem_of(stream: str, n_classes: int, shape: Sequence[int], n_tasks: int) -> Problem:
-    """What a learner is to learn on a stream."""
-    channels, height, width = shape
-    return Problem(n_classes, (channels, height, width), find_stream(stream).augment, n_tasks)
+def problem_of(stream: str, n_classes: int, shape: Sequence[int], n_tasks: int, augment: str = "") -> Problem:
+    """What a learner is to learn on a stream; vectors are not augmented unless that is asked for."""
+    usual = find_stream(stream).augment if len(shape) == 3 else "none"
+    return Problem(n_classes, tuple(shape), augment or usual, n_tasks)
+
+
+def share_classes(data: Dataset, tasks: Sequence[TaskData]) -> bool:
+    """Whether later tasks are measured on classes of the first alone: what is learned may help before they come."""
+    measured = [set(data.y_test[task.test].tolist()) for task in tasks]
+    return len(tasks) > 1 and all(classes <= measured[0] for classes in measured)
 
 
 def n_batches(task: TaskData, size: int) -> int:
@@ -162,16 +214,17 @@ def n_batches(task: TaskData, size: int) -> int:
 def parts(data: Dataset, fraction: float = 1.0, validate: bool = False) -> tuple[Dataset, Tensor, Tensor]:
     """The data with what is to be measured as its test images, and the rows of both that take part.
 
-    A fraction is the same share of every class's training images. To validate is to hold 10 % of them back and
-    measure on those instead of the test images. Both belong to the data: they are the same for every seed.
+    A fraction is the same share of every class's training images, in each domain if there are any. To validate is to
+    hold 10 % of them back and measure on those instead of the test images. Both belong to the data: they are the same
+    for every seed.
     """
     if fraction == 1 and not validate:
         return data, torch.arange(len(data.y)), torch.arange(len(data.y_test))
     learned, held = [], []
-    for label in range(len(data.classes)):
-        rows = _shuffled((data.y == label).nonzero().flatten(), 0, "part", label)
+    for number, (name, rows) in enumerate(_kinds(data)):
+        rows = _shuffled(rows, 0, "part", number)
         if validate and len(rows) < 2:
-            few = f"class {data.classes[label]!r} has {len(rows)} training images"
+            few = f"class {name!r} has {len(rows)} training images"
             raise UsageError(f"{few}: to validate, expected 2 of each class, one to learn and one to hold back")
         kept = max(1, round(VALIDATION * len(rows))) if validate else 0
         held.append(rows[:kept])
@@ -179,4 +232,18 @@ def parts(data: Dataset, fraction: float = 1.0, validate: bool = False) -> tuple
     train = torch.cat(learned).sort().values
     if not validate:
         return data, train, torch.arange(len(data.y_test))
-    return replace(data, x_test=data.x, y_test=data.y), train, torch.cat(held).sort().values
+    measured = replace(data, x_test=data.x, y_test=data.y, domain_test=data.domain)
+    return measured, train, torch.cat(held).sort().values
+
+
+def _kinds(data: Dataset) -> Iterator[tuple[str, Tensor]]:
+    """The training rows of each class, and of each domain in which there are any."""
+    if data.domain is None:
+        for label, name in enumerate(data.classes):
+            yield name, (data.y == label).nonzero().flatten()
+        return
+    for place, domain in enumerate(data.domains):
+        for label, name in enumerate(data.classes):
+            rows = ((data.y == label) & (data.domain == place)).nonzero().flatten()
+            if len(rows):
+                yield f"{domain}/{name}", rows

@@ -7,17 +7,21 @@ from collections.abc import Sequence
 from onepass.cli.flags import Parser
 from onepass.errors import RunError
 from onepass.methods.registry import method_class
+from onepass.names import NET_NAMES
 
 
 def check(command: str, words: Sequence[str]) -> None:
     parser = Parser(prog="onepass check", description="Test a learner against every promise of the contract.")
     parser.add_argument("learner", metavar="MODULE:CLASS", help="a subclass of onepass.Learner, or a method's name")
-    name = parser.parse(words).learner
-    cls = method_class(name)
+    parser.add_argument("--net", default="", help=f"{', '.join(NET_NAMES)}, or MODULE:FACTORY (default: one layer)")
+    parser.add_argument("--vectors", action="store_true", help="on vectors of 12 numbers (default: on 8x8 images)")
+    values = parser.parse(words)
+    cls = method_class(values.learner)
     from onepass.learner.checks import PROMISES, failures
+    from onepass.learner.toy_problem import IMAGES, VECTORS
 
-    broken = 0
-    for promise, problem in failures(cls):
+    broken, on = 0, VECTORS if values.vectors else IMAGES
+    for promise, problem in failures(cls, problem=on, net=values.net):
         broken += bool(problem)
         print(f"{'broken' if problem else 'kept  '}  {promise}" + (f": {problem}" if problem else ""))
     print(f"{cls.__name__} keeps {len(PROMISES) - broken} of {len(PROMISES)} promises")

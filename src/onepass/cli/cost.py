@@ -10,6 +10,7 @@ from onepass.cli.console import console
 from onepass.cli.flags import Parser
 from onepass.data.catalog import STREAMS
 from onepass.methods.registry import METHODS
+from onepass.names import NET_NAMES
 
 
 def cost(command: str, words: Sequence[str]) -> None:
@@ -17,7 +18,7 @@ def cost(command: str, words: Sequence[str]) -> None:
     parser = Parser(prog="onepass cost", description=about)
     parser.add_argument("methods", nargs="*", metavar="METHOD", help="default: all; " + ", ".join(METHODS))
     parser.add_argument("--stream", default="cifar10", help=f"{', '.join(STREAMS)} or a path (default: cifar10)")
-    parser.add_argument("--net", default="", help="resnet18, slim-resnet18 or small-cnn (default: the stream's)")
+    parser.add_argument("--net", default="", help=f"{', '.join(NET_NAMES)}, or MODULE:FACTORY (default: the stream's)")
     parser.add_argument("--memory", type=int, default=1000, metavar="N", help="samples in the memory (default: 1000)")
     parser.add_argument("--average", type=float, metavar="DECAY", help="with an average of the weights beside each")
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="where a path's array cache is")

@@ -17,7 +17,7 @@ from onepass.text import printable
 def data(command: str, words: Sequence[str]) -> None:
     parser = Parser(prog="onepass data", description="Bring data sets here, and see what is there.")
     parser.add_argument("action", choices=["get", "check"], help="get: download, or say how to; check: look and verify")
-    parser.add_argument("stream", metavar="NAME|PATH", help=", ".join(STREAMS) + "; check takes a folder or .npz too")
+    parser.add_argument("stream", metavar="NAME|PATH", help=", ".join(STREAMS) + "; check takes a path too")
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="default: $ONEPASS_DATA, else ~/.cache/onepass")
     parser.add_argument("--url", default="", help="get: another address of the same file, by checksum")
     parser.add_argument("--image-size", type=int, default=0, metavar="N", help="check: side of the images")
@@ -32,7 +32,7 @@ def data(command: str, words: Sequence[str]) -> None:
         with Bar("downloading") as bar:
             print(manage.get(values.stream, root, values.url, bar.report))
         return
-    with Bar("reading images, the first time only") as bar:
+    with Bar("reading, the first time only") as bar:
         facts = manage.check(values.stream, root, values.image_size, values.bad_images, bar.report)
     if values.json:
         print(json.dumps(facts))
@@ -47,17 +47,20 @@ def _show_data(facts: dict[str, Any]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    counts = facts["classes"]
+    counts, shape = facts["classes"], facts["image_size"]
+    samples = "images" if len(shape) == 3 else "vectors"
     table = Table(box=box.SIMPLE_HEAD, show_footer=True)
     totals = {split: sum(row[split] for row in counts.values()) for split in ("train", "test")}
     table.add_column(f"{len(counts)} classes", "all")
     for split, total in totals.items():
-        table.add_column(f"{split} images", f"{total:,}", justify="right")
+        table.add_column(f"{split} {samples}", f"{total:,}", justify="right")
     for name, row in counts.items():
         table.add_row(Text(printable(name)), f"{row['train']:,}", f"{row['test']:,}")
     console().print(table)
-    channels, height, width = facts["image_size"]
-    print(printable(f"{facts['stream']}: {facts['form']}; images of {channels} x {height} x {width}"))
+    print(printable(f"{facts['stream']}: {facts['form']}; {samples} of {' x '.join(map(str, shape))}"))
+    if "domains" in facts:
+        sizes = (f"{name} ({row['train']:,} and {row['test']:,})" for name, row in facts["domains"].items())
+        print(printable(f"domains (training and test {samples}): {', '.join(sizes)}"))
     for note in facts.get("notes", []):
         print(printable(f"note: {note}"))
     skipped = any("do not decode" in note for note in facts.get("notes", []))

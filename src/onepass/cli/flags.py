@@ -6,12 +6,12 @@ import argparse
 import dataclasses
 import difflib
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from onepass.bench.presets import PRESETS
-from onepass.config import LearnerConfig, ReplayConfig, check_limits, choices, kinds_of, options, plain
+from onepass.config import ReplayConfig, Settings, check_limits, choices, kinds_of, options, plain
 from onepass.errors import UsageError
 from onepass.methods.registry import METHODS, method_class
 
@@ -51,11 +51,11 @@ def truth(text: str) -> bool:
     return text.lower() == "true"
 
 
-def add_settings(parser: Parser, configs: dict[str, type[LearnerConfig]]) -> list[str]:
+def add_settings(parser: Parser, configs: Mapping[str, type[Settings]]) -> list[str]:
     """A flag for each setting of the named methods, and those that all replay methods share."""
     parser.settings = True
-    flags: dict[str, tuple[type[LearnerConfig], dataclasses.Field[Any]]] = {}
-    known: list[type[LearnerConfig]] = [ReplayConfig, *configs.values()]
+    flags: dict[str, tuple[type[Settings], dataclasses.Field[Any]]] = {}
+    known: list[type[Settings]] = [ReplayConfig, *configs.values()]
     for config in known:
         for name, entry in options(config).items():
             flags.setdefault(name, (config, entry))
@@ -71,7 +71,7 @@ def add_settings(parser: Parser, configs: dict[str, type[LearnerConfig]]) -> lis
     return list(flags)
 
 
-def _defaults(name: str, configs: dict[str, type[LearnerConfig]]) -> str:
+def _defaults(name: str, configs: Mapping[str, type[Settings]]) -> str:
     """The default, of each method where they differ, and what it is on streams with a preset."""
     found = {method: options(config)[name].default for method, config in configs.items()}
     if len(set(found.values())) > 1:

@@ -13,7 +13,7 @@ from onepass.cli import check, cost, data, methods, report, reproduce, run, sign
 from onepass.cli.console import prepare_output
 from onepass.cli.flags import Parser
 from onepass.cli.signals import handled, interrupt
-from onepass.errors import BadCheckpoint, BadData, RunError, UsageError
+from onepass.errors import BadCheckpoint, BadData, RunError, UsageError, lacks_memory, no_memory
 from onepass.text import printable
 
 EXAMPLES = """\
@@ -68,16 +68,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         name = "" if signals.received == signal.SIGINT else f" by {signals.received.name}"
         return _say(f"stopped{name}; the same command continues where it was", 128 + signals.received)
-    except OSError as error:
-        if error.filename is not None:
-            return _say(f"{error.filename}: {error.strerror}", 1)
-        # No file of ours: what we were told to print to is closed or full.
-        with suppress(OSError, ValueError):  # Python would complain again when it flushes at its exit
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        if isinstance(error, BrokenPipeError):  # whoever read our output has gone
-            return 1
-        return _say(f"cannot print the result: {error}; what was trained is stored, the same command shows it", 1)
+    except Exception as error:
+        if lacks_memory(error):
+            return _say(no_memory(error), 1)
+        if isinstance(error, OSError):
+            return _say_of_files(error)
+        raise
     return 0
+
+
+def _say_of_files(error: OSError) -> int:
+    if error.filename is not None:
+        return _say(f"{error.filename}: {error.strerror}", 1)
+    # No file of ours: what we were told to print to is closed or full.
+    with suppress(OSError, ValueError):  # Python would complain again when it flushes at its exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    if isinstance(error, BrokenPipeError):  # whoever read our output has gone
+        return 1
+    return _say(f"cannot print the result: {error}; what was trained is stored, the same command shows it", 1)
 
 
 def _say(what: object, code: int) -> int:

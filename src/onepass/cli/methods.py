@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from onepass.bench.presets import PRESETS
+from onepass.bench.scenarios import SCENARIOS
 from onepass.cli.console import console
 from onepass.cli.flags import Parser
 from onepass.config import options
-from onepass.data.catalog import STREAMS
+from onepass.data.catalog import PATHS, STREAMS
 from onepass.methods.registry import BOUNDARIES, METHODS, canonical, method_class
 from onepass.text import printable
 
@@ -103,10 +104,13 @@ def streams(command: str, words: Sequence[str]) -> None:
     rows = {
         name: {
             "tasks": stream.n_tasks,
+            "scenario": stream.scenario,
             "network": stream.net,
             "augmentation": stream.augment,
             "what it is": stream.about,
         }
         for name, stream in STREAMS.items()
     }
-    _list(command, words, rows, {}, "The streams there are; a path to a folder of images or an .npz is one too.")
+    scenarios = "\n".join(f"  {name:20}{about}" for name, about in SCENARIOS.items())
+    about = f"The streams there are; a path to {PATHS} is one too."
+    _list(command, words, rows, {}, f"{about}\n\nWhat --scenario makes of them:\n\n{scenarios}")

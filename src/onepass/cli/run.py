@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from onepass.bench.presets import read_presets
 from onepass.bench.run_config import RunConfig
 from onepass.cli.console import console
 from onepass.cli.flags import Parser, add_execution, add_options, add_settings, count, given
-from onepass.config import LearnerConfig, options, unknown
+from onepass.config import Settings, options, unknown
 from onepass.data.catalog import canonical as stream_name
 from onepass.methods.registry import METHODS, canonical, is_reference, method_class
 from onepass.text import printable
@@ -35,7 +35,7 @@ def run(command: str, words: Sequence[str]) -> None:
     _execute(values, configs, chosen)
 
 
-def _execute(values: argparse.Namespace, configs: dict[str, type[LearnerConfig]], chosen: dict[str, Any]) -> None:
+def _execute(values: argparse.Namespace, configs: Mapping[str, type[Settings]], chosen: dict[str, Any]) -> None:
     asked = given(values, options(RunConfig))
     seed, stream = asked.pop("seed", 0), stream_name(asked.get("stream", "digits"))
     presets = read_presets(values.preset, configs, stream)

@@ -32,7 +32,7 @@ def stored_results(
     """What need not be trained again; one that is damaged, or of other data than are there now, is named on stderr."""
     return [
         store.load_result(
-            store.folder(out, config), config, quiet, own_data_digest(config, datasets), code_digest(config.method)
+            store.folder(out, config), config, quiet, own_data_digest(config, datasets), code_digest(*config.code)
         )
         for config in configs
     ]

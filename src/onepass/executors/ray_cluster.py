@@ -77,7 +77,7 @@ def _arrived(work: Work, index: int, deadline: float) -> Result | str:
         if time.monotonic() >= deadline:
             return f"no result came to {place}; do all nodes of the cluster share this folder?"
         time.sleep(0.2)
-    if result.protocol.get("code", "") != code_digest(config.method):
+    if result.protocol.get("code", "") != code_digest(*config.code):
         return f"{place} was made by another {config.method.partition(':')[0]} than is here: give all nodes one"
     return result
 

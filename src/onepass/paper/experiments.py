@@ -160,10 +160,10 @@ def _table4(selection: Selection) -> Experiment:
     whole = selection.configs("er-fsl", stream, 1000)
     import torch
 
-    from onepass.learner.net import NETS
+    from onepass.learner.net import make_net
 
     with torch.device("meta"):  # only to ask the network how many features it has
-        _, features = NETS[whole[0].net](3)
+        features = make_net(whole[0].net, (3, 32, 32), 1, seed=0).head.in_features
     own = features // whole[0].tasks
     sizes: dict[int, list[str]] = {}
     for size in columns:

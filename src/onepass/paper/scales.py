@@ -9,7 +9,7 @@ from typing import Any
 from onepass.bench.run_config import RunConfig
 from onepass.config import ReplayConfig, unknown
 from onepass.data.catalog import canonical as stream_name
-from onepass.data.catalog import find_stream
+from onepass.data.catalog import suited
 from onepass.errors import UsageError
 from onepass.methods.registry import canonical, method_class
 
@@ -62,7 +62,7 @@ class Selection:
         """What stands for what, and how much of the paper's protocol is kept."""
         pairs, scale = self.streams(named), SCALES[self.scale]
         said = [f"{stream} in place of {paper}" for paper, stream in pairs if stream != paper]
-        nets = dict.fromkeys(scale.net or find_stream(stream).net for _, stream in pairs)
+        nets = dict.fromkeys(scale.net or suited(stream).net for _, stream in pairs)
         share = "whole streams" if scale.fraction == 1 else f"{scale.fraction:.0%} of each stream"
         said.append(f"{', '.join(nets)}, {share}")
         return "; ".join([*said, *([f"memories of {scale.memory:.0%}"] if scale.memory < 1 else [])])

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
-from onepass.bench.result import Result
+from onepass.bench.result import Record, Result
 from onepass.bench.run_config import MEASURES, SHARED, RunConfig
 from onepass.errors import UsageError
-from onepass.methods.registry import is_reference
+from onepass.methods.registry import is_reference, trains
 
-BY_SEED = ("seed", "tasks", "class_order")  # of a result's protocol
+BY_SEED = ("seed", "tasks", "class_order", "domains")  # of a result's protocol
 
 
 def by_method(results: Iterable[Result]) -> dict[str, list[Result]]:
@@ -40,9 +40,10 @@ def unmeasured(config: RunConfig) -> RunConfig:
 
 def _joined(result: Result, other: Result) -> Result:
     """One run, made twice: what the first did not measure is the second's."""
-    missing = [name for name in MEASURES if not getattr(result, name)]
-    config = replace(result.config, **{name: getattr(other.config, name) for name in missing})
-    return replace(result, config=config, **{name: getattr(other, name) for name in missing})
+    missing = [entry.name for entry in fields(Record) if not getattr(result, entry.name)]
+    asked = {name: getattr(other.config, name) for name in MEASURES if name in missing}
+    measured = {name: getattr(other, name) for name in missing}
+    return replace(result, config=replace(result.config, **asked), **measured)
 
 
 def check_one_protocol(results: Sequence[Result]) -> None:
@@ -85,6 +86,8 @@ def _shared(result: Result) -> dict[str, Any]:
     facts = {name: getattr(config, name) for name in SHARED}
     if not is_reference(config.method):
         facts["scenario"] = config.scenario
+    if not trains(config.method):
+        del facts["net"]
     if hasattr(config.settings, "memory"):
         facts["memory"] = config.settings.memory
     return facts | _data(result)
@@ -94,7 +97,8 @@ def _own(result: Result) -> dict[str, Any]:
     """What must be the same in all runs of one method, beside that."""
     config = result.config
     facts = {"scenario": config.scenario, **result.protocol, **config.learner_config.to_json()}
-    return {name: value for name, value in facts.items() if name not in (*BY_SEED, *_shared(result))}
+    elsewhere = {*BY_SEED, *_shared(result)} - {"augment"}  # which it was: asked for may be the stream's own
+    return {name: value for name, value in facts.items() if name not in elsewhere}
 
 
 def _differing(facts: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from importlib.resources import files
 from typing import Any
@@ -12,9 +13,10 @@ from onepass.bench import metrics
 from onepass.bench.metrics import Summary, summarise
 from onepass.bench.result import WINDOW, Result
 from onepass.bench.run_config import RunConfig
+from onepass.bench.schema import conforms
 from onepass.config import unknown
 from onepass.errors import UsageError
-from onepass.methods.registry import METHODS, is_reference
+from onepass.methods.registry import METHODS, is_reference, trains
 from onepass.report import grouping, series_names, significance
 from onepass.report import summary as report
 from onepass.report.plots import BANDED
@@ -113,7 +115,9 @@ def _entry(group: Group, printed: Printed) -> dict[str, Any]:
         "prequential": _prequential_curve(group),
         "matrix": [[round(metrics.mean(cells), DIGITS) for cells in zip(*row, strict=True)] for row in rows],
         "drops": [_summary(values) for values in drops],
-        "cost": METHODS[config.method].cost if config.method in METHODS else None,
+        "classes": _classes(group),
+        "cost": (METHODS[config.method].cost or None) if config.method in METHODS else None,  # the scale has no 0
+        "trains": trains(config.method) or is_reference(config.method),
         "protocol": _protocol(group),
     }
 
@@ -134,6 +138,54 @@ def _numbers(found: Summary) -> dict[str, Any]:
 def _drop(matrix: metrics.Matrix, task: int) -> float | None:
     """One task's share of the forgetting: that of a stream in which this task is the only old one."""
     return metrics.forgetting([[row[task], 0.0] for row in matrix[task:]])
+
+
+def _classes(group: Group) -> dict[str, Any] | None:
+    """How much of each class is right at the end, and what its images are taken for, over all runs that recorded it.
+
+    Classes stand in the order in which they came if that is the same in all runs, else in that of the data.
+    """
+    n = max(len(run.confusion) for run in group)
+    runs = [run for run in group if n and len(run.confusion) == n]
+    if not runs:
+        return None
+    names = [_class_names(run) for run in runs]
+    came = all(list(other) == list(names[0]) for other in names)
+    order = list(names[0]) if came else range(n)
+    place = {c: number for number, c in enumerate(order)}
+    pooled: list[Counter[int]] = [Counter() for _ in order]
+    for run in runs:
+        for c, row in enumerate(run.confusion):
+            pooled[place[c]].update({place[answer]: count for answer, count in metrics.predicted_as(row)})
+    by_class = list(zip(*(run.class_accuracies for run in runs), strict=True))
+    return {
+        "names": [names[0][c] for c in order],
+        "begins": _task_begins(runs[0]) if came else [],
+        "accuracy": [_summary(by_class[c]) for c in order],
+        "confusion": [[number for pair in sorted(row.items()) for number in pair] for row in pooled],
+    }
+
+
+def _task_classes(run: Result) -> list[list[str]]:
+    """The names of each task's classes, if the run wrote them down."""
+    tasks: Any = run.protocol.get("tasks")
+    return tasks if conforms(tasks, list[list[str]]) else []
+
+
+def _class_names(run: Result) -> dict[int, str]:
+    """The name of each class, in the order in which they came; numbers, if the run did not write that down."""
+    order: Any = run.protocol.get("class_order")
+    names, n = dict.fromkeys(name for task in _task_classes(run) for name in task), len(run.confusion)
+    if len(names) == n and conforms(order, list[int]) and sorted(order) == list(range(n)):
+        return dict(zip(order, names, strict=True))
+    return {c: str(c) for c in range(n)}
+
+
+def _task_begins(run: Result) -> list[int]:
+    """How many classes had come before each task that brought new ones."""
+    tasks = _task_classes(run)
+    came = [len({name for task in tasks[:done] for name in task}) for done in range(len(tasks) + 1)]
+    return sorted({*came} - {0, came[-1]})
 
 
 def _curve(x: list[int], runs: list[list[float]]) -> dict[str, Any]:
@@ -195,7 +247,7 @@ def _protocol(group: Group) -> list[list[str]]:
 def _facts(run: Result) -> dict[str, Any]:
     """What was asked for and, where it says more, what was done: 5 tasks, and the classes of each."""
     asked = {**run.config.to_json(), **run.config.learner_config.to_json()}
-    asked["average"] = asked["average"] or "none"
+    asked["average"] = asked.get("average") or "none"
     done = {
         name if asked.get(name, value) == value else f"{name} as run": value for name, value in run.protocol.items()
     }

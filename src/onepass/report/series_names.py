@@ -7,7 +7,8 @@ from typing import Any
 
 from onepass.bench.result import Result
 from onepass.bench.run_config import SHARED, RunConfig
-from onepass.methods.registry import METHODS, is_reference
+from onepass.data.catalog import find_stream
+from onepass.methods.registry import METHODS, is_reference, trains
 from onepass.report import summary as report
 
 Group = list[Result]  # runs that differ in their seed alone
@@ -20,7 +21,9 @@ def named(groups: list[Group]) -> list[tuple[str, str, Group]]:
     found = []
     for config, group in zip(configs, groups, strict=True):
         near = [other for other in configs if other.stream == config.stream]
-        beside = {"average": own(config)["average"]}  # tells nothing from other panels
+        nets = {other.net for other in near if trains(other.method)}
+        beside_one = nets.pop() if len(nets) == 1 else ""  # what trains no network stands beside the one that there is
+        beside = {"average": config.average}  # tells nothing from other panels
         rivals = [
             own(other) | ({} if panel(other) == panel(config) else beside)
             for other in near
@@ -29,7 +32,8 @@ def named(groups: list[Group]) -> list[tuple[str, str, Group]]:
         label = ", ".join([report.title(config.method), *differing(own(config), rivals)])
         clash = list(paths.values()).count(config.stream_label) > 1
         place = config.stream if clash else config.stream_label
-        found.append((label, ", ".join([place, *differing(shared(config), [shared(other) for other in near])]), group))
+        differs = differing(shared(config, beside_one), [shared(other, beside_one) for other in near])
+        found.append((label, ", ".join([place, *differs]), group))
     order = {name: place for place, name in enumerate(METHODS)}
     return sorted(found, key=lambda one: (order.get(one[2][0].config.method, len(order)), by_numbers(one[0])))
 
@@ -42,10 +46,11 @@ def differing(values: dict[str, Any], rivals: list[dict[str, Any]]) -> list[str]
     return [spelt(name, value) for name, value in values.items() if any(rival[name] != value for rival in rivals)]
 
 
-def shared(config: RunConfig) -> dict[str, Any]:
-    """What must be the same for all that are compared."""
-    scenario = "class-incremental" if is_reference(config.method) else config.scenario
-    return {**{name: getattr(config, name) for name in SHARED if name != "stream"}, "scenario": scenario}
+def shared(config: RunConfig, net: str = "") -> dict[str, Any]:
+    """What must be the same for all that are compared; a method that trains no network has the given one's place."""
+    scenario = find_stream(config.stream).scenario if is_reference(config.method) else config.scenario
+    facts = {**{name: getattr(config, name) for name in SHARED if name != "stream"}, "scenario": scenario}
+    return facts if trains(config.method) or not net else {**facts, "net": net}
 
 
 def own(config: RunConfig) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from onepass.bench import metrics
 from onepass.bench.evaluate import QUICK_IMAGES
 from onepass.bench.metrics import Summary, summarise
 from onepass.config import unknown
+from onepass.data.catalog import find_stream
 from onepass.files import write_text
-from onepass.methods.registry import METHODS, canonical, is_reference
+from onepass.methods.registry import METHODS, canonical, is_reference, trains
 from onepass.report import significance, tables
 from onepass.report.grouping import by_method, check_one_protocol, hosts
 from onepass.report.tables import Cell, Table
@@ -29,14 +30,20 @@ COLUMNS: dict[str, tuple[str, Callable[[Result], float | None]]] = {
     "final_accuracy": ("final accuracy %", lambda r: r.final_accuracy),
     "final_accuracy_last": ("by last weights %", lambda r: _final(r.accuracy_matrix_last)),
     "forgetting": ("forgetting %", lambda r: r.forgetting),
+    "backward_transfer": ("backward transfer %", lambda r: r.backward_transfer),
+    "forward_transfer": ("forward transfer %", lambda r: r.forward_transfer),
     "learning_accuracy": ("just after learning %", lambda r: metrics.learning_accuracy(r.accuracy_matrix)),
+    "lowest_class": ("lowest class %", lambda r: metrics.lowest_class(r.confusion)),
     "average_anytime": ("average anytime %", lambda r: metrics.average_anytime(_looks(r)) if r.anytime else None),
     "worst_case": ("worst case %", lambda r: metrics.worst_case(_looks(r), r.accuracy_matrix) if r.anytime else None),
     "prequential": ("prequential %", lambda r: metrics.prequential_accuracy(r.prequential) if r.prequential else None),
 }
 
 
-NOTE = "mean ± 95 % Student-t interval over runs; forgetting as in Chaudhry et al. 2018"
+NOTE = (
+    "mean ± 95 % Student-t interval over runs; forgetting as in Chaudhry et al. 2018, transfer as in Lopez-Paz and "
+    "Ranzato 2017"
+)
 
 
 BOLD = "bold: final accuracy above every other method's by a paired t test over seeds, Holm-adjusted, at 5 %"
@@ -82,11 +89,15 @@ def cell(value: Summary | None) -> str:
 
 
 def caption(results: Sequence[Result]) -> str:
-    config = results[0].config
+    config = next((result.config for result in results if trains(result.config.method)), results[0].config)
     sizes = sorted({getattr(result.config.settings, "memory", 0) for result in results} - {0})
     memory = f", memory {'/'.join(map(str, sizes))}" if sizes else ""
     n_tasks = max(len(result.accuracy_matrix) for result in results)
-    return f"{printable(config.stream_label)}, {n_tasks} {'task' if n_tasks == 1 else 'tasks'}, {config.net}{memory}"
+    tasks = f"{n_tasks} {'task' if n_tasks == 1 else 'tasks'}"
+    usual = find_stream(config.stream).scenario
+    others = dict.fromkeys(result.config.scenario for result in results if not is_reference(result.config.method))
+    scenario = "".join(f", {name}" for name in others if name != usual)
+    return f"{printable(config.stream_label)}, {tasks}{scenario}, {config.net}{memory}"
 
 
 def _rivals(results: Sequence[Result]) -> dict[str, dict[int, float]]:
@@ -111,16 +122,35 @@ def overview(results: Sequence[Result]) -> Table:
         bold = method == winner and name == "final_accuracy"
         return Cell(cell(value) + fewer, bold, tables.numbers(value))
 
+    below = below_statistics(results)
     lines = [
-        [Cell(title(method)), *(shown(method, name) for name in names), Cell(str(len(group)))]
+        [
+            Cell(title(method) + (" †" if method in below else "")),
+            *(shown(method, name) for name in names),
+            Cell(str(len(group))),
+        ]
         for method, group in groups.items()
     ]
     heads = ["method", *(COLUMNS[name][0] for name in names), "runs"]
     return Table(caption(results), heads, lines, _notes(results))
 
 
+def below_statistics(results: Sequence[Result]) -> dict[str, str]:
+    """The methods that train a network and end below the best of those that train none, which stands beside each."""
+    ends = {
+        method: summarise([result.final_accuracy for result in group]).mean
+        for method, group in by_method(results).items()
+        if not is_reference(method)
+    }
+    floor = max((method for method in ends if not trains(method)), key=ends.__getitem__, default="")
+    return {method: floor for method in ends if floor and trains(method) and ends[method] < ends[floor]}
+
+
 def _notes(results: Sequence[Result]) -> list[str]:
     notes = [NOTE]
+    if below := below_statistics(results):
+        [floor] = set(below.values())
+        notes.append(f"†: ends below {title(floor)}, which trains no network and replays nothing")
     if len(_rivals(results)) > 1:
         notes.append(BOLD + (REFERENCES if any(is_reference(result.config.method) for result in results) else ""))
     if every := sorted({result.config.anytime for result in results if result.anytime}):
@@ -129,14 +159,18 @@ def _notes(results: Sequence[Result]) -> list[str]:
             f"average anytime (Caccia et al. 2022) and worst case (De Lange et al. 2023): measured every {steps} steps "
             f"on the first {QUICK_IMAGES} test images of each class"
         )
-    kept = {title(result.config.method): result.config.learner_config.average for result in results}
+    kept = {title(result.config.method): result.config.average for result in results}
     averaged = [name for name, average in kept.items() if average is not None]
     if averaged:
         others = "" if len(averaged) == len(kept) else "; the others by their last weights"
         verb = "predicts by an average of its weights" if len(averaged) == 1 else "predict by averages of their weights"
         notes.append(f"{' and '.join(averaged)} {verb}{others}")
+    if any(result.config.scenario == "task-incremental" for result in results):
+        notes.append("task-incremental: predictions are made among the classes of the image's task, which is told")
     if any(result.prequential for result in results):
         notes.append("prequential: each batch predicted just before it was learned")
+    if any(result.confusion for result in results):
+        notes.append("lowest class: the accuracy at the end of the class that is predicted right least often")
     return notes + hosts(results)
 
 

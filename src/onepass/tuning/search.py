@@ -86,13 +86,13 @@ class Pruner:
     task. Compared is therefore the value after the same task; never after a first one, when nothing can be forgotten.
     """
 
-    def __init__(self, study: optuna.Study, trial: optuna.Trial, tuning: Tuning) -> None:
-        self.study, self.trial, self.tuning = study, trial, tuning
+    def __init__(self, study: optuna.Study, trial: optuna.Trial, tuning: Tuning, n_tasks: int) -> None:
+        self.study, self.trial, self.tuning, self.n_tasks = study, trial, tuning, n_tasks
         self.curves: list[list[float]] = []  # of each run so far, the accuracy after each task
 
     def report(self, curve: Sequence[float]) -> None:
         """What is known by now of the last run's curve."""
-        run, n_tasks = len(self.curves), self.tuning.base.tasks
+        run, n_tasks = len(self.curves), self.n_tasks
         for task in range(len(self.curves[-1]), len(curve)):
             self.curves[-1].append(curve[task])
             value, step = mean([known[task] for known in self.curves]), (run - 1) * n_tasks + task
@@ -184,7 +184,7 @@ class Search:
         from optuna.trial import TrialState
 
         trial, settings = self._propose(study, number)
-        watch, state, note = Pruner(study, trial, self.tuning), "complete", ""
+        watch, state, note = Pruner(study, trial, self.tuning, self._n_tasks()), "complete", ""
         accuracies: list[float] = []
         try:
             for seed in self.tuning.seeds:
@@ -201,6 +201,14 @@ class Search:
         record = {"state": state, "note": note, "settings": settings, "seeds": self.tuning.seeds, "accuracy": accuracy}
         trial.set_user_attr("record", {**record, "accuracies": accuracies, "after_tasks": watch.curves})
         study.tell(trial, accuracy, state=None if state == "complete" else TrialState.PRUNED)
+
+    def _n_tasks(self) -> int:
+        """As asked for, or as many as there are domains."""
+        from onepass.data.catalog import Datasets
+
+        base = self.tuning.base
+        datasets = self.options.get("datasets") or Datasets(self.options.get("data_dir"))
+        return base.tasks or len(datasets.load(base.stream, base.image_size).domains)
 
     def _measure(self, number: int, config: RunConfig, watch: Pruner) -> float:
         """One run of a trial: its accuracy on the images held back."""

@@ -6,10 +6,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from onepass.config import LearnerConfig, choices, kinds_of, plain, unknown
+from onepass.config import Settings, choices, kinds_of, plain, unknown
 from onepass.errors import UsageError
 
-CONDITIONS = ("memory", "replay", "scope")  # what a comparison holds equal; searched only if named
+# What a comparison holds equal; searched only if named.
+CONDITIONS = ("memory", "replay", "scope", "optimizer", "momentum", "weight_decay", "updates")
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Range:
 Space = dict[str, Range | tuple[Any, ...]]  # of each setting that is searched, a range or its choices
 
 
-def own_range(config: LearnerConfig, name: str) -> Range | tuple[Any, ...] | None:
+def own_range(config: Settings, name: str) -> Range | tuple[Any, ...] | None:
     """Where a setting is searched if nothing else is said; None where its default suggests no range."""
     [limits] = [entry.metadata for entry in fields(config) if entry.name == name]
     low, high, value, kind = limits["low"], limits["high"], getattr(config, name), _kind(config, name)
@@ -41,14 +42,14 @@ def own_range(config: LearnerConfig, name: str) -> Range | tuple[Any, ...] | Non
     return Range(bottom if low is None else max(bottom, low), top if high is None else min(top, high), log=True)
 
 
-def default_space(config: LearnerConfig, fixed: Collection[str] = ()) -> Space:
+def default_space(config: Settings, fixed: Collection[str] = ()) -> Space:
     """The learning rate and the method's own settings, but for those that were given a value and for ablations."""
     left_out = {*CONDITIONS, *fixed, *(entry.name for entry in fields(config) if entry.metadata["ablation"])}
     names = [entry.name for entry in fields(config) if entry.name not in left_out]
     return {name: part for name in names if (part := own_range(config, name)) is not None}
 
 
-def parse_search(words: Sequence[str], config: LearnerConfig, fixed: Collection[str] = ()) -> Space:
+def parse_search(words: Sequence[str], config: Settings, fixed: Collection[str] = ()) -> Space:
     """Exactly the settings that are named: NAME, NAME=LOW:HIGH, NAME=LOW:HIGH:log or NAME=A,B,C."""
     known = [entry.name for entry in fields(config)]
     space: Space = {}
@@ -62,7 +63,7 @@ def parse_search(words: Sequence[str], config: LearnerConfig, fixed: Collection[
     return space
 
 
-def _parse(word: str, name: str, config: LearnerConfig) -> Range | tuple[Any, ...]:
+def _parse(word: str, name: str, config: Settings) -> Range | tuple[Any, ...]:
     kind, text = plain(_kind(config, name)), word.partition("=")[2]
     numbers, ranged, log = kind in (int, float), ":" in text, text.endswith(":log")
     wrong = f"--search {word}: allowed are {name}=A,B,C with values that differ"
@@ -88,5 +89,5 @@ def _parse(word: str, name: str, config: LearnerConfig) -> Range | tuple[Any, ..
     return Range(values[0], values[1], log)
 
 
-def _kind(config: LearnerConfig, name: str) -> Any:
+def _kind(config: Settings, name: str) -> Any:
     return kinds_of(type(config))[name]  # type: ignore[arg-type]  # as in config.py

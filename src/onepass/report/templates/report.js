@@ -10,6 +10,8 @@ const COLOURS = 6, STYLES = DASHES.length;
 const DIRECT = 420, LONG = 22; // the width of a chart and the length of a name up to which curves carry their names
 const CROWD = 8; // curves up to which bands are shown at rest
 const LETTER = 6.7, LINE = 14; // of a chart's small print
+const FIGURES = 20; // classes up to which a confusion is a table of figures, and beyond which it is a picture
+const LEVELS = 16, WIDEST = 640, MISTAKES = 12; // of that picture, and of the list beside it
 
 const byId = (id) => document.getElementById(id);
 const maker = (create) => (tag, attributes = {}, ...children) => {
@@ -45,7 +47,13 @@ const swatch = (series) => {
   const size = { class: "swatch", width: 26, height: 12, "aria-hidden": "true" };
   return svg("svg", size, layer(series, stroke(series, "M0 6H26"), mark(series, 13, 6)));
 };
-const who = (group) => html("th", { scope: "row" }, html("div", { class: "who" }, swatch(group.series), named(group)));
+const who = (group, after = "") =>
+  html("th", { scope: "row" }, html("div", { class: "who" }, swatch(group.series), named(group) + after));
+/** The best of the groups that train no network; all others that end below it are marked. */
+const floor = (panel) => {
+  const fixed = panel.groups.map((place) => page.groups[place]).filter((group) => !group.trains);
+  return fixed.sort((a, b) => final(b).mean - final(a).mean)[0];
+};
 
 /** The panels that are chosen, each with its chosen groups. */
 function shown() {
@@ -53,7 +61,7 @@ function shown() {
     .filter((panel) => chosen.stream.has(panel.stream) && chosen.memory.has(panel.memory))
     .map((panel) => {
       const groups = panel.groups.map((place) => page.groups[place]).filter((group) => chosen.series.has(group.series));
-      return { ...panel, groups, best: page.groups[panel.best] };
+      return { ...panel, groups, best: page.groups[panel.best], floor: floor(panel) };
     });
   return filled.filter((panel) => panel.groups.length);
 }
@@ -112,7 +120,9 @@ function body(panel, columns) {
   });
   const ways = [...new Set(panel.groups.map((group) => group.printed?.differs.join(", ")).filter(Boolean))];
   const note = (way, number) => html("small", {}, html("sup", {}, letter(number)), ` not the paper’s: ${way}`);
-  const title = html("div", {}, html("span", {}, titled(panel)), ...ways.map(note));
+  const marked = panel.floor && panel.groups.some((group) => below(group, panel));
+  const mark = marked && html("small", {}, `† ends below ${named(panel.floor)}, which trains no network`);
+  const title = html("div", {}, html("span", {}, titled(panel)), ...ways.map(note), mark || null);
   const heading = html("tr", { class: "head" }, html("th", { scope: "rowgroup", colspan: columns.length }, title));
   const means = panel.groups.flatMap((group) => [final(group), group.printed ?? final(group)]);
   const top = Math.min(1, Math.max(...means.map((one) => one.mean + one.interval)));
@@ -120,11 +130,12 @@ function body(panel, columns) {
   return html("tbody", {}, heading, ...rows.map(row));
 }
 
+const below = (group, panel) => panel.floor && group.trains && final(group).mean < final(panel.floor).mean;
 const difference = (panel, group) => panel.differences[page.groups.indexOf(group)];
 const letter = (number) => String.fromCharCode(97 + (number % 26));
 
 function cell(group, column, panel, ways, top) {
-  if (column === "") return who(group);
+  if (column === "") return who(group, below(group, panel) ? " †" : "");
   if (column === "bar") return html("td", {}, bar(group, top));
   if (column === "n") return html("td", {}, String(group.n));
   const special = { paper: group.printed, difference: difference(panel, group) };
@@ -198,10 +209,11 @@ function next(points, current, key) {
   return nearest(ahead, (point) => Math.abs(point[axis] - current[axis]) + aside(point)) ?? current;
 }
 
-function pointing(plot, points) {
+function pointing(plot, points, marked = () => {}) {
   let current = points[0];
   const show = (point) => {
     current = point ?? current;
+    marked(point);
     for (const group of plot.querySelectorAll("[data-series]")) {
       const own = Number(group.dataset.series) === point?.series;
       group.classList.toggle("faint", Boolean(point) && !own);
@@ -314,7 +326,7 @@ function cost() {
   figures("cost", panels.filter((panel) => panel.groups.length), (figure, panel, width) => {
     const { groups } = panel, costs = groups.map((group) => group.cost);
     const x = [Math.min(...costs) / 1.4, Math.max(...costs) * 1.7];
-    const ticks = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100].filter((tick) => x[0] < tick && tick < x[1]);
+    const ticks = [0.001, 0.01, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100].filter((tick) => x[0] < tick && tick < x[1]);
     const top = ceiling(groups.map((group) => final(group).mean + final(group).interval));
     const points = groups.map((group) => {
       const text = `${named(group)}: ${final(group).text} at ${group.cost} times ER’s FLOPs`;
@@ -370,16 +382,22 @@ function heatMap(kind, caption, n, last, rows) {
   return scrolling(caption, table);
 }
 
-function matrix() {
-  const select = byId("which"), before = select.value, panels = shown();
+/** The group that is chosen in a list of those of the panels: if none is any more, the last of the first panel. */
+function picked(id, panels) {
+  const select = byId(id), before = select.value;
   const option = (group) => html("option", { value: page.groups.indexOf(group) }, `${named(group)}, ${titled(group)}`);
   const part = (panel) => html("optgroup", { label: titled(panel) }, ...panel.groups.map(option));
   select.replaceChildren(...panels.map(part));
   select.disabled = !panels.length;
-  if (!panels.length) return fill("matrix", []);
+  if (!panels.length) return null;
   const kept = [...select.options].some((one) => one.value === before);
   select.value = kept ? before : page.groups.indexOf(panels[0].groups.at(-1));
-  const group = page.groups[Number(select.value)];
+  return page.groups[Number(select.value)];
+}
+
+function matrix() {
+  const group = picked("which", shown());
+  if (!group) return fill("matrix", []);
   const rows = group.matrix.map((cells, task) =>
     html("tr", {}, html("th", { scope: "row" }, `after ${task + 1}`), ...cells.map(heated)));
   fill("matrix", [heatMap("", `${named(group)}, ${titled(group)}`, group.matrix.length, [], rows)]);
@@ -397,6 +415,108 @@ function forgetting() {
     return heatMap("losses", titled(panel), n, ["mean"], rows);
   });
   fill("forgetting", maps);
+}
+
+/** Each class with a bar of its accuracy, the best first. */
+function bars({ names, accuracy }) {
+  const known = accuracy.map((found, place) => ({ found, name: names[place] })).filter(({ found }) => found);
+  known.sort((a, b) => b.found.mean - a.found.mean);
+  const many = names.length > FIGURES, short = many || known.every(({ found }) => found.interval === null);
+  const item = ({ found, name }) => html("li", { title: `${name}: ${found.text}` },
+    html("span", { class: "class" }, name),
+    html("span", { class: "share", style: `--share: ${100 * found.mean}%` }),
+    html("span", {}, short ? percent(found.mean) : found.text));
+  const list = html("ol", { class: many ? "bars many" : "bars" }, ...known.map(item));
+  return html("div", { class: "tall", role: "region", "aria-label": "Accuracy by class", tabindex: 0 }, list);
+}
+
+/** What is in a confusion, as cells: rows are what the images are, columns what they are taken for. */
+function confusions({ names, confusion }) {
+  return confusion.flatMap((numbers, row) => {
+    const counts = numbers.filter((_, place) => place % 2), all = counts.reduce((sum, count) => sum + count, 0);
+    return counts.map((count, place) => {
+      const column = numbers[2 * place], share = count / all;
+      const short = `${names[row]} ${row === column ? "right" : `as ${names[column]}`}: ${percent(share)} %`;
+      return { row, column, share, short, text: `${short} (${count} of ${all})` };
+    });
+  });
+}
+
+const tint = (cell) => (cell.row === cell.column ? "hit" : "miss");
+
+function confusionTable({ names, begins }, cells) {
+  const look = (place) => (begins.includes(place) ? "begins" : null);
+  const filled = names.map(() => names.map(() => html("td")));
+  for (const cell of cells) {
+    const td = filled[cell.row][cell.column];
+    td.classList.add(tint(cell));
+    td.setAttribute("style", `--share: ${100 * Math.sqrt(cell.share)}%`);
+    td.title = cell.text;
+    td.append((100 * cell.share).toFixed(0));
+  }
+  const head = (scope, place) => {
+    const name = html("span", { class: "class" }, names[place]);
+    return html("th", { scope, class: look(place), title: names[place] }, name);
+  };
+  const row = (tds, place) => html("tr", {}, head("row", place), ...tds);
+  const heads = html("thead", {}, html("tr", {}, html("td"), ...names.map((_, place) => head("col", place))));
+  const table = html("table", { class: "heat confusion" }, heads, html("tbody", {}, ...filled.map(row)));
+  return scrolling("What each class is taken for", table);
+}
+
+/** A square of n by n cells without figures; a tooltip tells them. */
+function confusionPicture(figure, { names, begins }, cells, width) {
+  const n = names.length, named = Math.min(110, LETTER * Math.max(...names.map((name) => name.length)) + 8);
+  const room = Math.min(width, WIDEST), left = (room - named - 14) / n >= 11 ? named + 14 : 14;
+  const side = (room - left) / n, size = side * n;
+  const levels = new Map();
+  for (const cell of cells) {
+    const key = `${tint(cell)} ${Math.ceil(LEVELS * cell.share ** 0.4)}`; // so that a single image can still be seen
+    levels.set(key, `${levels.get(key) ?? ""}M${cell.column} ${cell.row}h1v1h-1z`);
+  }
+  const squares = [...levels].map(([key, d]) => {
+    const [look, level] = key.split(" ");
+    return svg("path", { class: look, d, "fill-opacity": level / LEVELS });
+  });
+  const place = `translate(${left} 0) scale(${side})`;
+  const lines = begins.map((at) => `M${at} 0V${n}M0 ${at}H${n}`).join("");
+  const frame = svg("path", { class: "frame", d: `M0 0H${n}V${n}H0z${lines}` });
+  const mark = svg("path", { class: "mark-cell", d: "" });
+  const labels = left === 14 ? [] : names.map((name, row) =>
+    svg("text", { class: "small", x: left - 4, y: (row + 0.5) * side + 3.5, "text-anchor": "end" },
+      name.length > 16 ? `${name.slice(0, 15)}…` : name));
+  const words = [
+    svg("text", { x: left + size / 2, y: size + 16, "text-anchor": "middle" }, "predicted as"),
+    svg("text", { x: -size / 2, y: 10, "text-anchor": "middle", transform: "rotate(-90)" }, "class"),
+  ];
+  const box = { width: room, height: size + 22, viewBox: `0 0 ${room} ${size + 22}`, "aria-hidden": "true" };
+  const image = svg("svg", box, svg("g", { transform: place }, ...squares, frame, mark), ...labels, ...words);
+  const spoken = `What each of ${n} classes is taken for. Arrow keys move from cell to cell.`;
+  const roles = { role: "application", "aria-roledescription": "heat map", "aria-label": spoken };
+  const plot = html("div", { class: "plot", tabindex: 0, ...roles }, image);
+  figure.append(plot);
+  const middle = (at) => (at + 0.5) * side;
+  const points = cells.map((cell) =>
+    ({ ...cell, series: cell.row, px: left + middle(cell.column), py: middle(cell.row) }));
+  pointing(plot, points, (point) => mark.setAttribute("d", point ? `M${point.column} ${point.row}h1v1h-1z` : ""));
+}
+
+function mistakes(cells) {
+  const worst = cells.filter((cell) => tint(cell) === "miss").sort((a, b) => b.share - a.share).slice(0, MISTAKES);
+  return html("div", {}, html("h3", {}, "Most often taken for another"),
+    html("ol", { class: "mistakes" }, ...worst.map((cell) => html("li", {}, cell.short))));
+}
+
+function classes() {
+  byId("classes").hidden = !page.groups.some((group) => group.classes);
+  const panels = shown().map((panel) => ({ ...panel, groups: panel.groups.filter((group) => group.classes) }));
+  const group = picked("whose", panels.filter((panel) => panel.groups.length));
+  if (!group) return fill("classes", []);
+  const found = group.classes, cells = confusions(found);
+  if (found.names.length <= FIGURES) return fill("classes", [bars(found), confusionTable(found, cells)]);
+  const figure = html("figure", {});
+  fill("classes", [bars(found), figure, mistakes(cells)]);
+  confusionPicture(figure, found, cells, figure.clientWidth);
 }
 
 function protocol() {
@@ -418,6 +538,7 @@ function draw() {
   curves("prequential", (group) => group.prequential, "steps", (step) => `up to step ${step}`);
   matrix();
   forgetting();
+  classes();
   cost();
   protocol();
 }
@@ -433,6 +554,7 @@ theme(system.matches);
 system.addEventListener("change", (event) => theme(event.matches));
 byId("theme").addEventListener("click", (event) => theme(event.target.getAttribute("aria-pressed") !== "true"));
 byId("which").addEventListener("change", matrix);
+byId("whose").addEventListener("change", classes);
 addEventListener("resize", () => {
   if (before !== innerWidth) draw();
   before = innerWidth;
