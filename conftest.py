@@ -1,6 +1,7 @@
 """One core, and so one thread, for each test process: two share a machine, and bits depend on the number of threads."""
 
 import os
+import signal
 
 import pytest
 import torch
@@ -9,6 +10,10 @@ if "PYTEST_XDIST_WORKER" in os.environ and hasattr(os, "sched_setaffinity"):
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw")) % len(cores)]})
 torch.set_num_threads(1)
+# Under nohup or in the background, commands that tests start would ignore what tests send them, as they should.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGHUP"):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

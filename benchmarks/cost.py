@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from onepass.bench.cost import STEPS, measure, prepare
-from onepass.learner.base import Problem
+from onepass.learner.problem import Problem
 from onepass.methods.registry import METHODS
 
 Case = tuple[str, Mapping[str, Any]]  # a method and its settings

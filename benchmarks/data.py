@@ -33,9 +33,9 @@ from onepass.bench.stream import StreamConfig, TaskData, batches, make_tasks
 from onepass.data import Dataset, cache, cifar, folder, mini_imagenet  # noqa: F401  # imports are not what is timed
 from onepass.data.catalog import Datasets, cache_folder, canonical, load
 from onepass.learner.augment import decode
-from onepass.learner.base import Problem
 from onepass.learner.batch import Batch
 from onepass.learner.net import Net, Pool
+from onepass.learner.problem import Problem
 from onepass.methods.er import ER, ERConfig
 
 TURNS = 5  # of timing the start of a command

@@ -25,9 +25,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from onepass.host import cores
-from onepass.learner.base import Learner, Problem
+from onepass.learner.base import Learner
 from onepass.learner.batch import Batch, Task
 from onepass.learner.net import Net, make_net
+from onepass.learner.problem import Problem
 from onepass.methods.registry import method_class
 
 SHAPE = (3, 32, 32)
@@ -37,6 +38,7 @@ PEERS = {"RaptorMai": 1.3, "CapyMOA": 2.0, "mammoth": 8.5, "avalanche": 17.0}  #
 def learner_of(method: str, net: Net, views: str, **settings: object) -> Learner:
     cls = method_class(method)
     learner = cls(net, Problem(10, SHAPE, views, 5), cls.Config.from_json(settings), seed=0)
+    assert isinstance(learner, Learner)
     learner.begin_task(Task(0, tuple(range(10))))
     return learner
 

@@ -224,23 +224,46 @@ def orchestration(path: str) -> str:
     return "\n".join([*lines, "", "`python benchmarks/orchestration.py side|overhead|reading`."])
 
 
-def tries(folder: str) -> str:
-    """Each group of runs by the line that makes it: for looking into something."""
+def settings_of(folder: str) -> list[tuple[str, list[Result]]]:
+    """Groups of runs that differ in their seed alone, each with the line that makes it."""
     found: dict[str, list[Result]] = {}
     for result in stored(folder):
         found.setdefault(result.config.key, []).append(result)
+    return [(with_settings(group[0]), group) for group in found.values()]
+
+
+def with_settings(result: Result) -> str:
+    """The line that makes runs like this one, with all that differs from the method's defaults."""
+    settings = result.config.learner_config
+    defaults = type(settings)().to_json()
+    changed = [
+        f"--{name.replace('_', '-')} {f'{value:g}' if isinstance(value, float) else value}"
+        for name, value in settings.to_json().items()
+        if value != defaults[name] and name != "memory"
+    ]
+    return " ".join([command(result), *changed])
+
+
+def tries(folder: str) -> str:
+    """Each group of runs by the line that makes it: for looking into something."""
     rows = ["| runs | accuracy % | n |", "|---|---:|---:|"]
-    for group in found.values():
+    for line, group in settings_of(folder):
         [measures] = report.summary(group).values()
-        defaults = type(group[0].config.learner_config)().to_json()
-        changed = [
-            f"--{name.replace('_', '-')} {f'{value:g}' if isinstance(value, float) else value}"
-            for name, value in group[0].config.learner_config.to_json().items()
-            if value != defaults[name] and name != "memory"
-        ]
-        line = " ".join([command(group[0]), *changed])
         rows.append(f"| `{line}` | {report.cell(measures['final_accuracy'])} | {len(group)} |")
     return "\n".join(rows)
+
+
+def beside(folder: str) -> str:
+    """The same, the shortest line first, and what each of the others has more than it on the same seeds."""
+    groups = sorted(settings_of(folder), key=lambda pair: len(pair[0]))
+    finals = {group[0].config.key: {one.config.seed: one.final_accuracy for one in group} for _, group in groups}
+    gains = against(finals, next(iter(finals)))
+    rows = ["| runs | final accuracy % | minus the first line | n |", "|---|---:|---:|---:|"]
+    for line, group in groups:
+        [measures] = report.summary(group).values()
+        gain = signed(gains[group[0].config.key]) if group[0].config.key in gains else "-"
+        rows.append(f"| `{line}` | {report.cell(measures['final_accuracy'])} | {gain} | {len(group)} |")
+    return "\n".join([*rows, "", BOLD])
 
 
 def found_of(
@@ -307,7 +330,22 @@ def names(_: str) -> str:
     return "\n".join(rows)
 
 
+def features(path: str) -> str:
+    """What fixed features save: time of replay, and SLDA's throughput."""
+    found = json.loads((ROOT / path).read_text())
+    rows = ["| frozen network | images replayed, CPU ms a step | features replayed | ratio |", "|---|---:|---:|---:|"]
+    for net, row in found["latent_replay"].items():
+        rows.append(f"| `{net}` | {row['images_ms']:.0f} | {row['latent_ms']:.0f} | {row['ratio']:.2f} |")
+    slda = (
+        f"SLDA counts **{found['slda']['ratio']:.1f}** times as many vectors of 512 numbers a second as a plain "
+        "NumPy loop that adds a batch's products to a sum."
+    )
+    how = f"ER, batches of 10 and 10 replayed, no augmentation, one thread, {found['rounds']} alternating turns"
+    return "\n".join([*rows, "", slda, "", f"{how}: `python benchmarks/features.py`."])
+
+
 KINDS: dict[str, Callable[[str], str]] = {
+    "features": features,
     "data": data,
     "table": table,
     "steps": steps,
@@ -319,6 +357,7 @@ KINDS: dict[str, Callable[[str], str]] = {
     "protocol": protocol,
     "experiment": experiment,
     "tries": tries,
+    "beside": beside,
     "orchestration": orchestration,
     "names": names,
     "headline": lambda folder: headline(stored(folder)),

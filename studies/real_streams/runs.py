@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 SEEDS = (0, 1, 2)
 ROWS = ("er", "er-fsl", "er-fsl+", "pcr", "ss-il", "er-ace", "scr", "iid++", "finetune")
+STATISTICS = ("patch-lda", "patch-lda --flip true", "slda", "ncm", "randumb")  # no network, no memory: minutes each
 ABLATIONS = (  # columns 2 to 7 of table 3; column 1 is ER-FSL itself
     "--new-weight 0",
     "--replay-weight 0",
@@ -23,12 +24,18 @@ GAMMAS = ("0.1", "0.3", "0.5", "0.9")
 
 
 def run(method: str, seed: int, extra: str = "", stream: str = "cifar100", net: str = "slim-resnet18") -> str:
-    memory = "" if method in ("finetune", "iid", "iid++") else " --memory 1000"
-    average = "" if method == "er-fsl+" else " --average 0.98"
+    name = method.partition(" ")[0]
+    fixed = name in ("patch-lda", "slda", "ncm", "randumb")
+    memory = "" if fixed or name in ("finetune", "iid", "iid++") else " --memory 1000"
+    average = "" if fixed or name == "er-fsl+" else " --average 0.98"
     return f"{method} --stream {stream} --net {net} --seed {seed}{memory}{average} {extra}".rstrip()
 
 
 def queue() -> Iterator[str]:
+    for stream in ("cifar100", "cifar10"):
+        for seed in SEEDS:
+            for method in STATISTICS:
+                yield run(method, seed, stream=stream)
     for seed in SEEDS:
         for method in ROWS:
             yield run(method, seed)
