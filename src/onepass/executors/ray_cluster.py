@@ -30,6 +30,7 @@ from onepass.methods.identity import code_digest
 ADDRESS = re.compile(r"(?:ray://)?([\w.-]+|\[[\da-fA-F:]+\]):(\d{1,5})")
 RETRIES = 10  # of one run, each from its last checkpoint; one that kills every worker must end some day
 JOINS = 3  # tries: from outside, Ray starts a server for each client, and one that dies as it starts fails the client
+STARTING = 6.0  # seconds: ray start --head returns before its server for clients listens
 ARRIVAL = 60.0  # seconds after which a network drive shows what another machine wrote
 PATIENCE = 30.0  # seconds that runs have to save their state when they are told to stop
 
@@ -119,11 +120,20 @@ def _check_reachable(on: str) -> None:
         last = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir(), "ray", "ray_current_cluster")
         address = os.environ.get("RAY_ADDRESS") or (last.read_text().strip() if last.is_file() else "")
     if parts := ADDRESS.fullmatch(address):
-        try:
-            socket.create_connection((parts[1].strip("[]"), int(parts[2])), timeout=5).close()
-        except (OSError, OverflowError) as error:
-            hint = "ray start --head starts one and says its address; where one is gone, ray stop forgets it"
-            raise RunError(f"no Ray cluster answers at {address} ({error}); {hint}") from error
+        deadline = time.monotonic() + (STARTING if address.startswith("ray://") else 0)
+        while not _listens(address, parts[1].strip("[]"), int(parts[2]), last_try=time.monotonic() >= deadline):
+            time.sleep(0.2)
+
+
+def _listens(address: str, host: str, port: int, last_try: bool) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=5).close()
+    except (OSError, OverflowError) as error:
+        if isinstance(error, ConnectionRefusedError) and not last_try:
+            return False
+        hint = "ray start --head starts one and says its address; where one is gone, ray stop forgets it"
+        raise RunError(f"no Ray cluster answers at {address} ({error}); {hint}") from error
+    return True
 
 
 class MutedStdout:
