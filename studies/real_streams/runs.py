@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 SEEDS = (0, 1, 2)
 ROWS = ("er", "er-fsl", "er-fsl+", "pcr", "ss-il", "er-ace", "scr", "iid++", "finetune")
-STATISTICS = ("patch-lda", "patch-lda --flip true", "slda", "ncm", "randumb")  # no network, no memory: minutes each
+STATISTICS = ("patch-lda", "patch-lda --filters 1000", "slda", "ncm", "randumb")  # no network, no memory: minutes each
 ABLATIONS = (  # columns 2 to 7 of table 3; column 1 is ER-FSL itself
     "--new-weight 0",
     "--replay-weight 0",

@@ -20,7 +20,8 @@ from onepass.learner.batch import Batch, Task
 from onepass.learner.problem import Problem
 from onepass.methods.analytic import WAITING, Discriminant, oas
 from onepass.methods.ncm import NCM
-from onepass.methods.patch_lda import FLAT, PatchLDA
+from onepass.methods.patch_lda import PatchLDA
+from onepass.methods.patches import FLAT
 from onepass.methods.randumb import RanDumb
 from onepass.methods.slda import SLDA
 
@@ -201,47 +202,57 @@ def test_randumb_counts_each_image_and_its_mirror_image() -> None:
     torch.testing.assert_close(flipped.sums.sum(dim=0), expected, rtol=1e-4, atol=1e-4)
 
 
-def explicit_responses(learner: PatchLDA, image: Array) -> Array:
+def explicit_features(learner: PatchLDA, image: Array) -> Array:
     """Pixel by pixel: every patch without contrast, its product with every filter, both signs, pooled."""
-    kernels, offsets = learner.kernels.double().numpy(), learner.offsets.double().numpy()
-    filters, _, size, _ = kernels.shape
+    filters, offsets = learner.patches.filters.double().numpy(), learner.patches.offsets.double().numpy()
+    size = learner.patches.size
     height, width = image.shape[1] - size + 1, image.shape[2] - size + 1
-    maps = np.zeros((2 * filters, height, width))
+    maps = np.zeros((2, filters.shape[1], height, width))
     for i in range(height):
         for j in range(width):
             patch = image[:, i : i + size, j : j + size]
             p = (patch - patch.mean()) / math.sqrt(patch.var() + FLAT)
-            r = (kernels * p).sum(axis=(1, 2, 3)) - offsets
+            r = p.flatten() @ filters + offsets
             t = learner.config.threshold
-            maps[:, i, j] = np.concatenate([np.maximum(0, r - t), np.maximum(0, -r - t)])
+            maps[0, :, i, j], maps[1, :, i, j] = np.maximum(0, r - t), np.maximum(0, -r - t)
     pool = learner.config.pool
     parts = []
     for a in range(pool):
         for b in range(pool):
             rows = slice(a * height // pool, -(-(a + 1) * height // pool))
             columns = slice(b * width // pool, -(-(b + 1) * width // pool))
-            parts.append(maps[:, rows, columns].mean(axis=(1, 2)))
-    features: Array = np.stack(parts, axis=1).flatten() / learner.scale.double().numpy()
+            parts.append(maps[:, :, rows, columns].mean(axis=(2, 3)))
+    features: Array = np.stack(parts, axis=1).flatten()  # sign, cell, filter
     return features
 
 
-def test_patch_features_are_pooled_responses_to_patches_without_contrast() -> None:
-    learner = learned("patch-lda", IMAGES, some_pictures(30), filters=7, size=4, first=20)
+@pytest.mark.parametrize(("mirror", "root"), [(True, True), (False, True), (True, False)])
+def test_patch_features_are_pooled_responses_to_patches_without_contrast(mirror: bool, root: bool) -> None:
+    learner = learned("patch-lda", IMAGES, some_pictures(30), filters=7, size=4, first=20, mirror=mirror, root=root)
     assert isinstance(learner, PatchLDA)
     assert learner.ready
     images = decode(some_pictures(3, seed=9).x)
     found = learner.features(images).double().numpy()
-    expected = np.stack([explicit_responses(learner, image) for image in images.double().numpy()])
-    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+    expected = np.stack([explicit_features(learner, image) for image in images.double().numpy()])
+    if mirror:
+        turned = np.stack([explicit_features(learner, image) for image in images.flip(3).double().numpy()])
+        expected = (expected + turned) / 2
+    np.testing.assert_allclose(found, np.sqrt(expected) if root else expected, rtol=1e-3, atol=2e-3 if root else 1e-5)
 
 
 def test_filters_are_whitened_patches_of_the_first_images() -> None:
     batch = some_pictures(20)
-    learner = onepass.build("patch-lda", IMAGES, {"filters": 7, "size": 4, "first": 20})
+    learner = onepass.build("patch-lda", IMAGES, {"filters": 7, "size": 4, "first": 20, "mirror": True})
     assert isinstance(learner, PatchLDA)
     twin = copy.deepcopy(learner)
     learner.observe(batch)
-    patches = twin._patches(decode(batch.x)).double().numpy()
+    some = []
+    for image in decode(batch.x).split(1):  # 6 x 5 places each: fewer than the 3,000 that are asked for
+        rows = twin.patches.rows(image)
+        some.append(rows[torch.randint(30, (30,), generator=twin.rng)].double().numpy())
+    patches = np.concatenate(some)
+    turned = patches.reshape(-1, 3, 4, 4)[:, :, :, ::-1].reshape(-1, 48)
+    patches = np.concatenate([patches, turned])
     np.testing.assert_allclose(patches.mean(axis=1), 0, atol=1e-6)
     middle = patches.mean(axis=0)
     values, vectors = np.linalg.eigh(np.cov(patches.T, bias=True))
@@ -250,18 +261,12 @@ def test_filters_are_whitened_patches_of_the_first_images() -> None:
     filters = (patches[drawn] - middle) @ whitening
     filters /= np.linalg.norm(filters, axis=1, keepdims=True)
     folded = filters @ whitening  # f W p = (f W) p
-    np.testing.assert_allclose(learner.offsets.numpy(), folded @ middle, rtol=1e-3, atol=1e-4)
-    kernels = learner.kernels.flatten(1).double().numpy()
-    probe = patches[:50]
-    np.testing.assert_allclose(probe @ kernels.T, probe @ folded.T, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(learner.patches.offsets.numpy(), -(folded @ middle), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(learner.patches.filters.numpy(), folded.T, rtol=1e-3, atol=1e-4)
 
 
-def test_features_of_the_first_images_have_deviation_one_and_all_are_counted() -> None:
-    batch = some_pictures(27)
-    learner = learned("patch-lda", IMAGES, batch, filters=7, size=4, first=20)
-    z = learner.features(decode(batch.x[:20]))
-    spread = z.std(dim=0, correction=0)
-    torch.testing.assert_close(spread[spread > 1e-3], torch.ones(int((spread > 1e-3).sum())))
+def test_all_of_the_first_images_are_counted_and_let_go() -> None:
+    learner = learned("patch-lda", IMAGES, some_pictures(27), filters=7, size=4, first=20)
     assert learner.counts.sum() == 27
     assert len(learner.kept) == 0
 
@@ -276,11 +281,39 @@ def test_before_there_are_enough_images_predictions_come_from_those_that_there_a
     assert not early.ready
 
 
-def test_mirror_images_count_and_predict_alike() -> None:
+def test_an_image_and_its_mirror_image_are_the_same_where_the_augmentation_says_so() -> None:
     batch, asked = some_pictures(40), some_pictures(40, seed=9)
-    learner = learned("patch-lda", IMAGES, batch, filters=7, size=4, first=20, flip=True)
-    assert learner.counts.sum() == 80
-    assert learner.predict(asked.x).tolist() == learner.predict(asked.x.flip(3)).tolist()
+    photos, signs = Problem(4, (3, 9, 8), "colour"), Problem(4, (3, 9, 8), "digits")
+    for problem, same in ((photos, True), (signs, False)):
+        learner = learned("patch-lda", problem, batch, filters=7, size=4, first=20)
+        z, turned = learner.features(decode(asked.x)), learner.features(decode(asked.x.flip(3)))
+        assert torch.allclose(z, turned, atol=1e-3) == same
+
+
+def test_averaged_features_cost_half_and_lose_nothing() -> None:
+    """Filters and mirrored filters, every image counted twice, once mirrored, and both scored: the same discriminant.
+
+    Responses to mirrored filters are those of the mirrored image. What tells an image from its mirror image is then
+    within classes only and apart from what tells classes apart.
+    """
+    batch, asked = some_pictures(90), decode(some_pictures(40, seed=9).x)
+    settings: dict[str, Any] = {"filters": 3, "size": 4, "first": 20, "root": False, "shrinkage": 0.0}
+    learner = learned("patch-lda", IMAGES, batch, mirror=True, **settings)
+
+    def rows(images: Tensor) -> Array:
+        found: Array = torch.cat([learner.patches(images), learner.patches(images.flip(3))], dim=1).double().numpy()
+        return found
+
+    images, y = decode(batch.x), batch.y.repeat(2).numpy()
+    x = np.concatenate([rows(images), rows(images.flip(3))])
+    means = np.stack([x[y == c].mean(axis=0) for c in range(4)])
+    s = (x - means[y]).T @ (x - means[y]) / len(x)
+    inverse = np.linalg.inv(s)
+    both = (rows(asked) + rows(asked.flip(3))) / 2
+    scores = both @ inverse @ means.T - np.einsum("ci,ij,cj->c", means, inverse, means) / 2
+    with torch.inference_mode():
+        found = learner.scorer()(asked).double().numpy()
+    np.testing.assert_allclose(found - found[:, :1], scores - scores[:, :1], rtol=0.01, atol=0.05)
 
 
 def test_features_of_a_network_in_front_are_what_is_counted() -> None:

@@ -1,0 +1,83 @@
+"""Responses of images to whitened patches: features that are made once, from a few images, and never change."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+PATCHES = 60_000  # from which the whitening is estimated
+FLAT = (10 / 255) ** 2  # variance of a patch in which there is nothing to see
+RIDGE = 0.1  # added to the whitening's eigenvalues
+RESPONSES = 1_000_000  # numbers held at once: more do not fit in a processor's caches, and take longer
+
+
+class Patches(nn.Module):
+    """A matrix of filters, and what becomes of an image that is compared with them.
+
+    p = (patch - its mean) / sqrt(its variance + c);  W = (cov p + 0.1)^-1/2;  r = f W (p - mean p), f = W p' / |W p'|
+    max(0, r - t) and max(0, -r - t), averaged over cells of the image
+    """
+
+    filters: Tensor  # (values of a patch, number of filters), with the whitening in them
+    offsets: Tensor
+    cells: Tensor  # (cells, places): which places each cell averages
+
+    def __init__(self, shape: tuple[int, ...], n: int, size: int, pool: int, threshold: float) -> None:
+        super().__init__()
+        self.shape, self.n, self.threshold = shape, n, threshold
+        channels, height, width = shape
+        self.size = size = min(size, height, width)
+        self.register_buffer("filters", torch.zeros(channels * size**2, n))
+        self.register_buffer("offsets", torch.zeros(n))
+        self.register_buffer("cells", _cells(height - size + 1, width - size + 1, pool), persistent=False)
+
+    @property
+    def width(self) -> int:
+        """Features of an image."""
+        return 2 * self.n * len(self.cells)
+
+    def rows(self, images: Tensor) -> Tensor:
+        """Every patch of every image, without contrast: (images x places, values)."""
+        size = self.size
+        patches = images.unfold(2, size, 1).unfold(3, size, 1).permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(0, 2)
+        patches = patches - patches.mean(dim=1, keepdim=True)
+        return patches.div_((patches.pow(2).mean(dim=1, keepdim=True) + FLAT).sqrt_())
+
+    def fit(self, images: Tensor, rng: torch.Generator, mirrored: bool) -> None:
+        """Make the filters of patches drawn from these images, and of their mirror images too where those count."""
+        each = -(-PATCHES // len(images))
+        some = []
+        for image in images.split(1):
+            rows = self.rows(image)
+            some.append(rows[torch.randint(len(rows), (min(each, len(rows)),), generator=rng).to(rows.device)])
+        patches = torch.cat(some)
+        if mirrored:
+            turned = patches.view(-1, self.shape[0], self.size, self.size).flip(3).flatten(1)
+            patches = torch.cat([patches, turned])
+        middle = patches.mean(dim=0)
+        away = patches - middle
+        values, vectors = torch.linalg.eigh(away.T @ away / len(away))
+        whitening = vectors / (values.clamp(min=0) + RIDGE).sqrt() @ vectors.T
+        chosen = torch.randint(len(away), (self.n,), generator=rng).to(away.device)
+        filters = F.normalize(away[chosen] @ whitening) @ whitening
+        self.filters.copy_(filters.T)
+        self.offsets.copy_(-(filters @ middle))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(images, features): for each cell the filters' positive parts, then for each cell their negative parts."""
+        at_once = max(1, RESPONSES // (len(self.cells.T) * self.n))
+        return torch.cat([self._pooled(part) for part in images.split(at_once)])
+
+    def _pooled(self, images: Tensor) -> Tensor:
+        t = self.threshold
+        r = torch.addmm(self.offsets, self.rows(images), self.filters).view(len(images), -1, self.n)
+        above = self.cells @ r.clamp(min=t) - t  # the mean of max(0, r - t)
+        below = -(self.cells @ r.clamp_(max=-t)) - t
+        return torch.cat([above.flatten(1), below.flatten(1)], dim=1).clamp_(min=0)
+
+
+def _cells(height: int, width: int, pool: int) -> Tensor:
+    """Averages over parts of a height x width map, as adaptive pooling has them, as a matrix."""
+    one_hot = torch.eye(height * width).view(-1, 1, height, width)
+    return F.adaptive_avg_pool2d(one_hot, pool).flatten(1).T.contiguous()
