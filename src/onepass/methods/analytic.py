@@ -18,7 +18,7 @@ from onepass.learner.augment import decode
 from onepass.learner.batch import Batch
 from onepass.learner.contract import BaseLearner
 
-WAITING = 256  # rows of features that are added to the second moment at once: its bytes are read and written less often
+WAITING = 50  # rows of features that are added to the second moment at once: its bytes are read and written less often
 
 
 class ClassMeans(BaseLearner):
