@@ -281,6 +281,22 @@ def test_before_there_are_enough_images_predictions_come_from_those_that_there_a
     assert not early.ready
 
 
+def test_responses_are_shrunk_eight_times_as_much_as_oas_says_but_never_all() -> None:
+    batch = some_pictures(60)
+    learner = learned("patch-lda", IMAGES, batch, filters=2, size=4, first=20)
+    s = torch.tensor([[1.0, 0.5], [0.5, 1.0]])
+    assert learner.estimated_shrinkage(s, 10_000.0) == pytest.approx(8 * oas(s, 10_000.0))
+    assert learner.estimated_shrinkage(s, 3.0) == 0.8
+    expected = copy.deepcopy(learner)
+    correlations = learner.covariance()
+    scale = correlations.diagonal().sqrt()
+    e = learner.estimated_shrinkage(correlations / scale / scale[:, None], 60.0)
+    fixed = learned("patch-lda", IMAGES, batch, filters=2, size=4, first=20, shrinkage=e)
+    with torch.inference_mode():
+        images = decode(batch.x)
+        torch.testing.assert_close(fixed.scorer()(images), expected.scorer()(images), rtol=1e-3, atol=1e-3)
+
+
 def test_an_image_and_its_mirror_image_are_the_same_where_the_augmentation_says_so() -> None:
     batch, asked = some_pictures(40), some_pictures(40, seed=9)
     photos, signs = Problem(4, (3, 9, 8), "colour"), Problem(4, (3, 9, 8), "digits")

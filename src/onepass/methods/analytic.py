@@ -120,6 +120,10 @@ class Discriminant(ClassMeans):
         """Between 0 and 1; None: estimated from what was seen."""
         return None
 
+    def estimated_shrinkage(self, correlations: Tensor, n: float) -> float:
+        """From the correlations within classes of n samples."""
+        return oas(correlations, n)
+
     def second_moment(self, rows: Tensor, times: int) -> None:
         if times < 0:
             self.moment.addmm_(rows.T, rows, alpha=-1)
@@ -147,7 +151,7 @@ class Discriminant(ClassMeans):
         scale = torch.where(scale > 1e-6 * scale.max(), scale, scale.max()).clamp(min=1e-12)
         s.div_(scale).div_(scale[:, None])  # correlations: what has another unit counts alike
         e = self.shrinkage
-        e = oas(s, float(self.counts.sum())) if e is None else e
+        e = self.estimated_shrinkage(s, float(self.counts.sum())) if e is None else e
         s.mul_(1 - e).diagonal().add_(e)
         solved = torch.cholesky_solve((means / scale).T, _cholesky(s)).T / scale
         return solved, -(solved * means).sum(dim=1) / 2
