@@ -357,6 +357,18 @@ def test_a_client_server_that_dies_as_it_starts_is_asked_for_again_but_not_for_e
     assert len(once.errors) == 1
 
 
+def test_what_ray_prints_as_it_ends_does_not_reach_stdout(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Stands for Ray after a node died: seen when the machine was busy."""
+    noisy = SimpleNamespace(init=lambda *_, **__: None, shutdown=lambda: print("(raylet) Raylet is terminated."))
+    monkeypatch.setattr(ray_cluster, "_ray", lambda: noisy)
+    monkeypatch.setattr(ray_cluster, "_check_reachable", lambda on: None)
+    with ray_cluster.joined("127.0.0.2:1"):
+        print("a result")
+    assert capsys.readouterr().out == "a result\n"
+
+
 def test_stored_runs_need_no_cluster(tmp_path: Path) -> None:
     config = quick("finetune")
     stored = run(config, tmp_path)
