@@ -104,13 +104,14 @@ def joined(on: str) -> Iterator[None]:
     _check_reachable(on)
     ray = _ray()
     _join(ray, on)
-    try:
-        with contextlib.redirect_stdout(cast(TextIO, MutedStdout(sys.stdout))):
+    with contextlib.redirect_stdout(cast(TextIO, MutedStdout(sys.stdout))):
+        try:
             yield
-    except ConnectionError as error:
-        raise RunError(f"the Ray cluster of {on!r} was lost: {error}; the same command continues") from error
-    finally:
-        ray.shutdown()
+        except ConnectionError as error:
+            raise RunError(f"the Ray cluster of {on!r} was lost: {error}; the same command continues") from error
+        finally:
+            with contextlib.redirect_stdout(io.StringIO()):  # it prints what its threads had kept back
+                ray.shutdown()
 
 
 def _check_reachable(on: str) -> None:
