@@ -6,7 +6,9 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 for file in "$1"/*/seed-*/result.json; do
   run=$(dirname "$file")
-  folder=results/$(basename "$(dirname "$run")" | cut -d- -f1)/$(basename "$(dirname "$run")")
+  name=$(basename "$(dirname "$run")")
+  folder=results/$(cut -d- -f1 <<<"$name")/$name
+  ! grep -q '"validate": true' "$file" || folder=results/never-forget/$name # measured on held-back images
   mkdir -p "$folder"
   [ -e "$folder/$(basename "$run")/result.json" ] || { mkdir -p "$folder/$(basename "$run")" && cp "$file" "$folder/$(basename "$run")/"; }
 done

@@ -9,10 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 SEEDS = (0, 1, 2)
+BOTH = ("cifar100", "cifar10")
 ROWS = ("er", "er-fsl", "er-fsl+", "pcr", "ss-il", "er-ace", "scr", "iid++", "finetune")
 STATISTICS = ("slda", "ncm", "randumb")  # no network, no memory: minutes each
 CLAIM = (10, 11, 12, 13, 14)  # seeds on which nothing was chosen
-FILTERS = (100, 200, 400, 1000)
+FILTERS = (100, 200, 400, 1000)  # 400 is the default
+CHANGES = (  # of Patch-LDA, tried on a fifth of a stream
+    "",
+    "--mirror false",
+    "--root false",
+    "--mirror false --root false",
+    "--threshold 0.6",
+    "--threshold 1",
+    "--size 5",
+    "--size 8",
+    "--pool 3",
+)
 ABLATIONS = (  # columns 2 to 7 of table 3; column 1 is ER-FSL itself
     "--new-weight 0",
     "--replay-weight 0",
@@ -33,17 +45,19 @@ def run(method: str, seed: int, extra: str = "", stream: str = "cifar100", net: 
     return f"{method} --stream {stream} --net {net} --seed {seed}{memory}{average} {extra}".rstrip()
 
 
+def sized(filters: int) -> str:
+    return "patch-lda" if filters == 400 else f"patch-lda --filters {filters}"
+
+
 def queue() -> Iterator[str]:
-    for size in (400, 1000):  # 400 is the default
-        for seed in CLAIM:
-            for stream in ("cifar100", "cifar10"):
-                yield run("patch-lda" if size == 400 else f"patch-lda --filters {size}", seed, stream=stream)
+    for size in (400, 1000):
+        yield from (run(sized(size), seed, stream=stream) for seed in CLAIM for stream in BOTH)
+    for change in CHANGES:
+        extra = f"{change} --fraction 0.2 --validate".strip()
+        yield from (run(sized(200), seed, extra, stream=stream) for seed in SEEDS for stream in BOTH)
     for size in FILTERS:
-        for seed in SEEDS:
-            for stream in ("cifar100", "cifar10"):
-                chosen = "patch-lda" if size == 400 else f"patch-lda --filters {size}"
-                yield run(chosen, seed, "--validate", stream=stream)
-    for stream in ("cifar100", "cifar10"):
+        yield from (run(sized(size), seed, "--validate", stream=stream) for seed in SEEDS for stream in BOTH)
+    for stream in BOTH:
         for seed in SEEDS:
             for method in STATISTICS:
                 yield run(method, seed, stream=stream)
