@@ -111,6 +111,9 @@ class LearnerConfig(Settings):
     momentum: float = option(0.0, "momentum of sgd", low=0, high=1, since="0.2.0")
     weight_decay: float = option(0.0, "weight decay", low=0, since="0.2.0")
     updates: int = option(1, "gradient steps on each new batch, each with a replay of its own", low=1, since="0.2.0")
+    expert: bool = option(
+        False, "also count all samples in a Patch-LDA (vectors: SLDA), and add its log-probabilities", since="0.2.0"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -80,6 +80,7 @@ class BaseLearner(nn.Module):
         for name in ("seen_classes", "seen_index", "old", "new"):
             self.register_buffer(name, torch.empty(0, dtype=torch.int64), persistent=False)
         self.average: Average | None = None
+        self.expert: BaseLearner | None = None  # one of statistics, that learns and predicts beside it
         self.setup()
 
     # The four verbs.
@@ -107,6 +108,8 @@ class BaseLearner(nn.Module):
                     self._begin_unannounced_task(new)
                 loss = self.absorb(batch)
             self.remember(batch)
+            if self.expert is not None:
+                self.expert.observe(Batch(self.expert.samples(batch.x), batch.y))
             self.steps += 1
             return loss
 
@@ -167,9 +170,10 @@ class BaseLearner(nn.Module):
 
     def widen(self, n_classes: int) -> None:
         """Give whatever is as wide as there are classes its new width."""
-        averaged = {part for module in self.modules() if isinstance(module, Average) for part in module.modules()}
+        apart = {part for module in self.modules() if isinstance(module, Average) for part in module.modules()}
+        apart |= set() if self.expert is None else {*self.expert.modules()}
         for module in [*self.modules()]:
-            if isinstance(module, Net) and module not in averaged:  # copies of the network too
+            if isinstance(module, Net) and module not in apart:  # copies of the network too
                 module.grow(n_classes, self.rng)
 
     def scorer(self) -> Callable[[Tensor], Tensor]:
@@ -190,6 +194,10 @@ class BaseLearner(nn.Module):
         samples = decode(x)
         features: Tensor = samples if self.encoder is None else self.encoder(samples)
         return features
+
+    def samples(self, x: Tensor) -> Tensor:
+        """As an expert's, what the learner beside it takes: images stay images, all else is a row of numbers."""
+        return x if self.problem.images else x.flatten(1)
 
     def encoded(self, batch: Batch) -> Batch:
         """A batch whose samples passed the encoder, once: nobody passes them again."""
@@ -238,6 +246,8 @@ class BaseLearner(nn.Module):
         for module in self.modules():
             if isinstance(module, Average):
                 module.grow()
+        if self.expert is not None:
+            self.expert.grow(n_classes)
         self.problem = dataclasses.replace(self.problem, n_classes=n_classes)
         self._index()
 
@@ -289,12 +299,13 @@ class BaseLearner(nn.Module):
 
     def statistics(self) -> list[Tensor]:
         """What forward passes may move: batch-norm's, in the network and in whatever a method has beside it."""
-        beside = ("memory.", "average.", "encoder.")
+        beside = ("memory.", "average.", "encoder.", "expert.")
         return [value for name, value in self.named_buffers() if not name.startswith(beside)]
 
     def _without_memory(self) -> dict[str, Any]:
-        """A copy of the state without what is in the memory."""
-        state = {name: value for name, value in self.state_dict().items() if not name.startswith("memory.")}
+        """A copy of the state without what is in the memory and in the expert, which change after a step only."""
+        later = ("memory.", "expert.")
+        state = {name: value for name, value in self.state_dict().items() if not name.startswith(later)}
         return copy.deepcopy(state)
 
     def _check(self, batch: Batch) -> tuple[int, ...]:

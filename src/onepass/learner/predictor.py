@@ -27,6 +27,9 @@ class Predictor:
         self.seen_classes = learner.seen_classes.clone()
         self._encode = learner.encode
         self._score: Callable[[Tensor], Tensor] = learner.scorer()
+        if (expert := learner.expert) is not None:
+            beside = expert.scorer()
+            self._score = added(self._score, lambda x: beside(expert.samples(x)), self.seen_classes)
 
     @torch.inference_mode()
     def predict(self, images: Tensor, among: Iterable[int] | None = None) -> Tensor:
@@ -45,3 +48,16 @@ class Predictor:
         return torch.tensor(sorted(among), device=self.device)
 
     __call__ = predict
+
+
+def added(
+    one: Callable[[Tensor], Tensor], other: Callable[[Tensor], Tensor], classes: Tensor
+) -> Callable[[Tensor], Tensor]:
+    """The sum of two scores' log-probabilities among these classes; other classes have none."""
+
+    def score(x: Tensor) -> Tensor:
+        first, second = one(x), other(x)
+        both = first.index_select(1, classes).log_softmax(dim=1) + second.index_select(1, classes).log_softmax(dim=1)
+        return torch.full_like(first, -torch.inf).index_copy(1, classes, both)
+
+    return score

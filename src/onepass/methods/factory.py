@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from onepass.config import Settings
+from onepass.config import LearnerConfig, Settings
 from onepass.errors import BadCheckpoint, UsageError, lacks_memory
 from onepass.learner.checkpoint import load_state, load_tree, save_tree
 from onepass.learner.contract import BaseLearner
@@ -59,7 +60,18 @@ def _build(
     learner = cls(network, problem, settings, seed=seed, **more)
     name = net if isinstance(net, str) else "" if isinstance(net, nn.Module) else path_of(net)
     learner.recipe = {"method": method, "net": name, "seed": seed}
+    if isinstance(settings, LearnerConfig) and settings.expert:
+        learner.expert = _expert(learner, seed)
     return learner
+
+
+def _expert(learner: BaseLearner, seed: int) -> BaseLearner:
+    """Of what the learner's network takes: images, vectors, or the features of a frozen network."""
+    images = learner.problem.images and learner.encoder is None
+    shape = learner.sample_shape if images else (math.prod(learner.sample_shape),)
+    augment = learner.problem.augment if images else "none"
+    problem = dataclasses.replace(learner.problem, shape=shape, augment=augment)
+    return _build("patch-lda" if images else "slda", problem, None, "linear", seed)
 
 
 def save(learner: BaseLearner, path: Path | str) -> None:
