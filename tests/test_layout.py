@@ -44,8 +44,8 @@ def test_the_index_names_data_by_their_hash_and_lists_what_differs(tmp_path: Pat
     (tmp_path / "times").mkdir()
     (tmp_path / "times/step.json").write_text('{"ms": 1}')
     assert index(tmp_path).splitlines()[2:] == [
-        f"| `some` | {DATA[standin]} | 2 | 10%, 20% | held-back training images | net | 1000 | 0, 1 |",
-        "| `some` | cifar100 | 1 | 100% | held-back training images | net | - | 2 |",
+        f"| `some` | {DATA[standin]} | 2 | 10%, 20% | held-back training samples | net | 1000 | 0, 1 |",
+        "| `some` | cifar100 | 1 | 100% | held-back training samples | net | - | 2 |",
         "",
         "All of them: device cpu, threads 1, torch 2, python 3.",
     ]

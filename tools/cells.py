@@ -28,8 +28,12 @@ def rows_of_the_paper(folder: str) -> list[Result]:
 
 
 def by_last_weights(results: Iterable[Result]) -> list[Result]:
-    """Each run as it is without an average, where its last weights were measured: ER-FSL+ predicts by its own."""
-    return [one.by_last_weights() if one.accuracy_matrix_last else one for one in results]
+    """Each run as it is without an average that was kept beside it; an average that is part of the method stays."""
+    return [one.by_last_weights() if one.accuracy_matrix_last and not _own_average(one) else one for one in results]
+
+
+def _own_average(result: Result) -> bool:
+    return type(result.config.learner_config)().to_json().get("average") is not None
 
 
 def printed_cell(config: RunConfig) -> tuple[float, float] | None:

