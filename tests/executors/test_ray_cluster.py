@@ -45,8 +45,6 @@ PATIENCE = (  # seconds after which Ray takes a part of itself for dead; on a bu
     "RAY_gcs_rpc_server_connect_timeout_s",
     "RAY_gcs_rpc_server_reconnect_timeout_s",
     "RAY_py_gcs_connect_timeout_s",
-    "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S",
-    "TIMEOUT_FOR_SPECIFIC_SERVER_S",
 )
 HEADS = 3  # tries: a server for clients that waits 30 s for the rest of its node, no setting of Ray, ends the head
 
@@ -138,6 +136,8 @@ class Nodes:
         limits = {"RAY_health_check_period_ms": "1000"}  # a killed node is missed after five of these
         limits["RAY_worker_niceness"] = "0"  # at Ray's 15, a busy machine gives its workers next to nothing
         limits |= dict.fromkeys(PATIENCE, "600") | {"RAY_health_check_timeout_ms": "600000"}
+        # One client server in twenty dies as it is forked (Ray's issue 63202): to find out must not take for ever.
+        limits["RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S"] = limits["TIMEOUT_FOR_SPECIFIC_SERVER_S"] = "60"
         env = {**os.environ, **limits, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
         env |= {DIARY: str(self.diaries), NODE: name}
         with self.log(name).open("wb") as log:

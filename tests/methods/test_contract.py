@@ -142,7 +142,7 @@ class NeedsAFullReplay(ER):
         if not len(self.memory):
             return super().retrieve(batch)
         picked = self.memory.sample(self.replay, self.rng)
-        return picked[torch.arange(self.replay if self.steps > 20 else len(picked))]
+        return picked[torch.arange(self.replay if self.steps > 5 else len(picked))]
 
 
 class NewHeadWhenGrown(ER):

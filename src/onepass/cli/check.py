@@ -17,9 +17,12 @@ def check(command: str, words: Sequence[str]) -> None:
     parser.add_argument("--vectors", action="store_true", help="on vectors of 12 numbers (default: on 8x8 images)")
     values = parser.parse(words)
     cls = method_class(values.learner)
+    import torch
+
     from onepass.learner.checks import PROMISES, failures
     from onepass.learner.toy_problem import IMAGES, VECTORS
 
+    torch.set_num_threads(1)  # more of them only wait for each other over networks as small as these
     broken, on = 0, VECTORS if values.vectors else IMAGES
     for promise, problem in failures(cls, problem=on, net=values.net):
         broken += bool(problem)

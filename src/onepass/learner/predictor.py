@@ -36,9 +36,12 @@ class Predictor:
         """`among` these classes only, each of which has been seen; by default among all that have."""
         check_samples(images, self.shape)
         classes = self.seen_classes if among is None else self._seen(set(among))
-        chunks = [self._score(self._encode(chunk.to(self.device))) for chunk in images.split(self.chunk)]
-        scores = torch.cat(chunks).index_select(1, classes)
-        return classes[scores.argmax(dim=1)]
+        return classes[self.scores(images).index_select(1, classes).argmax(dim=1)]
+
+    @torch.inference_mode()
+    def scores(self, images: Tensor) -> Tensor:
+        """A row for each image, a column for each class: the highest of those that count is predicted."""
+        return torch.cat([self._score(self._encode(chunk.to(self.device))) for chunk in images.split(self.chunk)])
 
     def _seen(self, among: set[int]) -> Tensor:
         wrong = sorted(among - set(self.seen_classes.tolist()))
