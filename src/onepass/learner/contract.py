@@ -28,6 +28,7 @@ from onepass.seeds import generator
 # Images scored at once, fewer of those larger than 32x32. On a CPU 64 stay in its caches: twice as fast as 500.
 CHUNKS = {"cpu": 64}
 CHUNK = 512
+INDEX = ("seen_classes", "seen_index", "old", "new")  # made anew from the sets of classes
 SETTLING_STEPS = 20  # steps within which classes that nobody announced are taken for one task
 
 
@@ -77,7 +78,7 @@ class BaseLearner(nn.Module):
         self._turn, self._doing = threading.RLock(), ""
         self.seen: set[int] = set()
         self.classes_before_task: set[int] = set()  # as `old`
-        for name in ("seen_classes", "seen_index", "old", "new"):
+        for name in INDEX:
             self.register_buffer(name, torch.empty(0, dtype=torch.int64), persistent=False)
         self.average: Average | None = None
         self.expert: BaseLearner | None = None  # one of statistics, that learns and predicts beside it
@@ -299,7 +300,7 @@ class BaseLearner(nn.Module):
 
     def statistics(self) -> list[Tensor]:
         """What forward passes may move: batch-norm's, in the network and in whatever a method has beside it."""
-        beside = ("memory.", "average.", "encoder.", "expert.")
+        beside = ("memory.", "average.", "encoder.", "expert.", *INDEX)
         return [value for name, value in self.named_buffers() if not name.startswith(beside)]
 
     def _without_memory(self) -> dict[str, Any]:
