@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from onepass.config import option
+from onepass.errors import UsageError
 from onepass.learner.augment import decode
 from onepass.learner.batch import Batch
 from onepass.learner.memory import Memory
@@ -57,7 +58,7 @@ class PatchLDA(SLDA):
         self.register_buffer("offsets", torch.zeros(self.config.filters))
         self.register_buffer("scale", torch.ones(self.width))
         self.register_buffer("ready", torch.tensor(False))
-        self.warm_up = self.config.first
+        self.warm_up = self.foundation = self.config.first
         self.kept = Memory(self.config.first, self.problem.shape, torch.uint8, seed=0)
 
     @property
@@ -67,7 +68,7 @@ class PatchLDA(SLDA):
     @torch.no_grad()
     def absorb(self, batch: Batch) -> Tensor:
         if self.ready:
-            return self._count_images(batch)
+            return super().absorb(batch)
         room = self.kept.capacity - len(self.kept)
         rows = torch.arange(len(batch), device=batch.y.device)
         now = batch[rows[:room]]
@@ -76,7 +77,7 @@ class PatchLDA(SLDA):
         if len(batch) >= room:
             self.make_filters()
             if len(batch) > room:
-                self._count_images(batch[rows[room:]])
+                self.add(batch[rows[room:]])
         return torch.zeros((), device=self.device)
 
     def make_filters(self) -> None:
@@ -97,7 +98,7 @@ class PatchLDA(SLDA):
         self.ready.fill_(True)
         self.kept.filled = 0
         for part in torch.arange(len(images)).split(self.chunk):
-            self._count_images(Batch(kept.x[part], kept.y[part]))
+            self.add(Batch(kept.x[part], kept.y[part]))
 
     def _patches(self, images: Tensor) -> Tensor:
         """Some of their patches, without contrast, as rows."""
@@ -115,13 +116,17 @@ class PatchLDA(SLDA):
         patches = patches - patches.mean(dim=1, keepdim=True)
         return patches / (patches.pow(2).mean(dim=1, keepdim=True) + FLAT).sqrt()
 
-    def _count_images(self, batch: Batch) -> Tensor:
+    def add(self, batch: Batch, times: int = 1) -> None:
+        if not self.ready:
+            raise UsageError("Expected samples that were counted, but none are yet: remove them from `kept`.")
         if self.config.flip:
             x = decode(batch.x)
             batch = Batch(torch.cat([x, x.flip(3)]), batch.y.repeat(2))
-        return super().absorb(batch)
+        super().add(batch, times)
 
     def features(self, x: Tensor) -> Tensor:
+        if torch.compiler.is_compiling():  # to be exported: for any number of images
+            return self._responses(x) / self.scale
         return torch.cat([self._responses(part) for part in x.split(AT_ONCE)]) / self.scale
 
     def _responses(self, x: Tensor) -> Tensor:
