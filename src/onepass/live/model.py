@@ -118,6 +118,13 @@ class Model:
                 if not outer and self.stopping is not None:
                     self.stopping()
 
+    def __getstate__(self) -> dict[str, Any]:
+        dropped = {"_lock": None, "_owner": 0, "latest": None, "stopping": None}  # none of it can be copied
+        return {**self.__dict__, **dropped}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.RLock())
+
     def changed(self) -> None:
         self.version += 1
 
