@@ -41,7 +41,11 @@ class Predictor:
 
     def _scores(self, images: Tensor) -> Tensor:
         check_samples(images, self.shape)
-        return torch.cat([self._score(self._encode(chunk.to(self.device))) for chunk in images.split(self.chunk)])
+        return torch.cat([self.raw_scores(chunk.to(self.device)) for chunk in images.split(self.chunk)])
+
+    def raw_scores(self, images: Tensor) -> Tensor:
+        """A score for each class, seen or not, of images that may be passed at once: what is exported."""
+        return self._score(self._encode(images))
 
     def _seen(self, among: set[int]) -> Tensor:
         wrong = sorted(among - set(self.seen_classes.tolist()))

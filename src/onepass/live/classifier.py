@@ -308,9 +308,7 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 
     def _labels(self, y: Any) -> list[Any]:
         if y is None:
-            raise UsageError(
-                f"This {type(self).__name__} estimator requires y to be passed, but the target y is None."
-            )
+            raise UsageError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
         if isinstance(y, Tensor):
             y = y.cpu().numpy()
         labels = column_or_1d(y, warn=True)
@@ -357,4 +355,3 @@ def _tell_river(cls: type) -> None:
     base = getattr(sys.modules.get("river"), "base", None)
     if base is not None and not issubclass(cls, base.Classifier):
         base.Classifier.register(cls)
-

@@ -1,4 +1,4 @@
-"""Forget samples, and correct their labels: in memories, in the journal, and where a learner can, in what it learned."""
+"""Forget samples and correct labels: in memories, in the journal and, where a learner can, in what it learned."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class Journal:
         digests, classes = tree["digests"].numpy(), tree["classes"].numpy()
         if digests.dtype != np.uint8 or classes.dtype != np.int32 or digests.shape != (len(classes), DIGEST):
             raise ValueError("its journal is none")
-        if len(classes) and not (ERASED <= classes.min() and classes.max() < n_classes):
+        if len(classes) and not (classes.min() >= ERASED and classes.max() < n_classes):
             raise ValueError("its journal names classes that there are not")
         journal = cls()
         journal._digests, journal._classes, journal._n = digests.copy(), classes.copy(), len(classes)

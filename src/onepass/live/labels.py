@@ -46,7 +46,7 @@ class Labels:
         """Refuse words among numbers and numbers among words: they have no order."""
         words = {isinstance(name, str) for name in (*self.names[:1], *names)}
         if len(words) > 1:
-            raise UsageError("Expected labels of one kind, got words and numbers. Give all as words, or all as numbers.")
+            raise UsageError("Expected labels of one kind, got words and numbers. Give all as words.")
 
     def add(self, names: Iterable[Label]) -> None:
         for name in names:
@@ -61,8 +61,10 @@ class Labels:
         """What is answered where no class is probable enough: `unknown` among words, -1 among numbers."""
         answer: Label = wanted if wanted is not None else UNKNOWN if self._words else -1
         if answer in self._numbers or isinstance(answer, str) != self._words:
-            raise UsageError(f"Expected an answer for unknown samples that is no class but of the kind of the classes, "
-                             f"got {answer!r}. Give unknown=...")
+            raise UsageError(
+                f"Expected an answer for unknown samples that is no class but of the kind of the classes, "
+                f"got {answer!r}. Give unknown=..."
+            )
         return answer
 
     @property

@@ -164,7 +164,9 @@ class Model:
                     met.update(() if digest is None else (digest,))
             for start in range(0, len(fresh), self.batch):
                 rows = fresh[start : start + self.batch]
-                self._step(x if len(rows) == len(x) else x[rows], [classes[r] for r in rows], [digests[r] for r in rows])
+                self._step(
+                    x if len(rows) == len(x) else x[rows], [classes[r] for r in rows], [digests[r] for r in rows]
+                )
             if moved:
                 from onepass.live.corrections import relabel
 

@@ -99,6 +99,8 @@ def _from_array(x: Tensor | NDArray[Any], shape: tuple[int, ...]) -> Tensor:
     bytes_ = _as_bytes(x)
     if tuple(bytes_.shape[1:]) == shape and (shape[2] not in CHANNELS or isinstance(x, Tensor)):
         return bytes_
+    if bytes_.dim() == 3 and shape[0] == 1:
+        bytes_ = bytes_[:, None]
     channels_first = _first(tuple(bytes_.shape), isinstance(x, Tensor))
     if bytes_.dim() == 3:
         bytes_ = bytes_[:, None]
@@ -154,7 +156,7 @@ def _as_bytes(x: Tensor | NDArray[Any]) -> Tensor:
         raise UsageError("Complex data not supported: expected pixels as bytes, or as floats from 0 to 1.")
     low, high = float(values.min()), float(values.max())
     top = 1 if values.is_floating_point() else 255
-    if not (math.isfinite(low) and math.isfinite(high) and 0 <= low and high <= top):
+    if not (math.isfinite(low) and math.isfinite(high) and low >= 0 and high <= top):
         what = "floats from 0 to 1" if values.is_floating_point() else "whole numbers from 0 to 255"
         raise UsageError(f"Expected pixels as bytes or {what}, got {low:g} to {high:g}.")
     return values.mul(255).round().to(torch.uint8) if values.is_floating_point() else values.to(torch.uint8)

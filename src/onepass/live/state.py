@@ -100,9 +100,7 @@ def remove_older(path: Path | str) -> None:
         older_copy(path, n).unlink(missing_ok=True)
 
 
-def load_model(
-    path: Path | str, allow: Collection[str] = (), *, net: str | Factory | nn.Module | None = None
-) -> Model:
+def load_model(path: Path | str, allow: Collection[str] = (), *, net: str | Factory | nn.Module | None = None) -> Model:
     """The model of a file, as it was. Code of one's own that it names is imported only if that is allowed."""
     path = Path(path)
     try:
