@@ -99,6 +99,13 @@ class BaseLearner(nn.Module):
         Classes that no `begin_task` announced begin a task by themselves: so a stream may have no boundaries. A step
         that is refused, for its input or because it would leave weights that are not finite, changes nothing at all.
         """
+        return self._observe(batch, self.remember)
+
+    def observe_again(self, batch: Batch) -> Tensor:
+        """The same on samples whose labels were corrected: they are stored already, or need not be."""
+        return self._observe(batch, lambda batch: None)
+
+    def _observe(self, batch: Batch, remember: Callable[[Batch], None]) -> Tensor:
         with self.exclusive("observe"):
             new = self._check(batch)
             batch = self.encoded(batch.to(self.device))
@@ -108,7 +115,7 @@ class BaseLearner(nn.Module):
                 if new:
                     self._begin_unannounced_task(new)
                 loss = self.absorb(batch)
-            self.remember(batch)
+            remember(batch)
             self.steps += 1
             return loss
 

@@ -116,14 +116,13 @@ class Memory(nn.Module):
         return torch.tensor(taken)
 
     def forget(self, slots: Tensor) -> None:
-        """Erase the rows of these slots; the last rows take their places."""
+        """Erase the rows of these slots; later rows move up, so that the order is as if they had never been there."""
         gone = set(slots.tolist())
-        left = self.filled - len(gone)
-        holes = sorted(slot for slot in gone if slot < left)
-        moved = [slot for slot in range(left, self.filled) if slot not in gone]
-        for name in self.fields:
+        first, left = min(gone, default=0), self.filled - len(gone)
+        kept = [slot for slot in range(first, self.filled) if slot not in gone]
+        for name in self.fields if gone else ():
             column = self.field(name)
-            column[holes] = column[moved]
+            column[first:left] = column[kept]
             column[left : self.filled] = 0
         self.seen, self.filled = max(left, self.seen - len(gone)), left
 

@@ -55,6 +55,8 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 
     _supervised = True  # river asks
     _multiclass = True
+    classes_: NDArray[Any]
+    model_: Model
 
     def __init__(
         self,
@@ -174,7 +176,8 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         waiting = self.__dict__.pop("_waiting", [])
         if not waiting:
             return
-        samples, labels = [x for x, _ in waiting], [y for _, y in waiting]
+        samples: Any = [x for x, _ in waiting]
+        labels = [y for _, y in waiting]
         if isinstance(samples[0], Mapping):
             samples = self._features(samples)
         self.partial_fit(samples, labels)

@@ -195,6 +195,4 @@ def _relabel_memories(learner: BaseLearner, classes: dict[int, int]) -> None:
 def _learn_corrected(learner: BaseLearner, number: int, x: Tensor, old: int, new: int) -> None:
     if learner.takes_back:
         learner.take_back(Batch(x, torch.tensor([old])))
-    learner.observe(Batch(x, torch.tensor([new]), extra={"number": torch.tensor([number])}))
-    again = (learner.memory.field("number")[: len(learner.memory)] == number).nonzero().flatten()
-    learner.memory.forget(again[1:])
+    learner.observe_again(Batch(x, torch.tensor([new]), extra={"number": torch.tensor([number])}))

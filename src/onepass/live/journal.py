@@ -96,7 +96,7 @@ class Journal:
 
     def id_of(self, number: int) -> str:
         """A digest as people see it."""
-        return self._digests[number].tobytes().hex()
+        return bytes(self._digests[number]).hex()
 
     def relabel(self, number: int, to: int) -> None:
         self._classes[number] = to

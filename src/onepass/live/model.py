@@ -28,7 +28,7 @@ from onepass.methods.registry import method_class
 # The method that is used where nobody names one; nothing else in this package names it.
 DEFAULTS = {"images": "patch-lda", "vectors": "slda"}
 STEP = 10  # samples of a gradient step
-AT_ONCE = 256  # samples that learners of statistics take at once
+AT_ONCE = 64  # samples that learners of statistics take at once
 UNNUMBERED = -1  # a sample without an id
 
 
@@ -154,7 +154,9 @@ class Model:
         with self.turn():
             classes = self.declare(labels)
             digests = self.digests(x, ids)
-            fresh, moved, met = [], [], set()
+            fresh: list[int] = []
+            moved: list[int] = []
+            met: set[bytes] = set()
             for row, digest in enumerate(digests):
                 number = None if digest is None else self.journal.find(digest)
                 if number is not None and self.journal.class_of(number) != classes[row]:
@@ -174,7 +176,7 @@ class Model:
                 relabel(self, names, [labels[row] for row in moved], x[moved])
             return Learned(len(fresh), len(x) - len(fresh) - len(moved), len(moved))
 
-    def digests(self, x: Tensor, ids: Sequence[str] | None) -> list[bytes] | list[bytes | None]:
+    def digests(self, x: Tensor, ids: Sequence[str] | None) -> Sequence[bytes | None]:
         if ids is not None:
             return [digest_of(str(name)) for name in ids]
         return content_digests(x) if self.by_content else [None] * len(x)
@@ -205,7 +207,7 @@ class Model:
         self.prequential.note([numbers[r] for r in rows], [classes[r] for r in rows], known, scores, self.learned)
 
     def _patience(self, snapshot: Snapshot) -> int:
-        """How many samples a snapshot may be behind for a test: those of statistics have to be solved for, at a price."""
+        """How many samples a snapshot may be behind for a test: those of statistics cost a solution."""
         return max(32, min(snapshot.learned, 16384 if self.learner.takes_back else 1024))
 
     # Asking.
@@ -234,7 +236,7 @@ class Model:
             return dict(zip(self.labels.names, self.counts, strict=True))
 
     def stored(self) -> tuple[Tensor, list[Label], list[str]]:
-        """What memories hold, as it came or as a frozen network gave it: samples, labels, ids ('' if they have none)."""
+        """What memories hold, as it came or as a frozen network gave it: samples, labels, ids (or '')."""
         with self.turn():
             held = [memory.read(torch.arange(len(memory))) for memory in self.learner.memories()]
             x = torch.cat([batch.x for batch in held])

@@ -36,7 +36,8 @@ def _convolution(
     if transposed:
         raise ValueError("transposed convolutions are not among them")
     sides = [side + 2 * p for side, p in zip(x.shape[2:], padding, strict=True)]  # at most
-    return len(x) * len(weight) * math.prod(sides)
+    found: int = len(x) * len(weight) * math.prod(sides)
+    return found
 
 
 def _padded(x: Tensor, pads: list[int], *rest: Any) -> int:
@@ -137,5 +138,7 @@ def operator_of(name: Any) -> tuple[Callable[..., Any], Size]:
         return NUMBERS[name], _whole
     if not isinstance(name, str) or name not in SIZES or not re.fullmatch(r"\w+(\.\w+)?", name):
         raise ValueError(f"{name!r} is not among the operators of a file for prediction")
+    if name == "view":  # which depends on how a tensor lies in memory, and that on the machine
+        return torch.ops.aten.reshape.default, SIZES[name]
     base, _, overload = name.partition(".")
     return getattr(getattr(torch.ops.aten, base), overload or "default"), SIZES[name]

@@ -57,7 +57,7 @@ class Prequential:
         scores: NDArray[np.float32],
         learned: int,
     ) -> None:
-        """Scores of these classes, when so many samples were learned, for samples that turn out to have these labels."""
+        """Scores of these classes, when so many samples were learned, of samples that turn out to have these labels."""
         places = {c: place for place, c in enumerate(classes)}
         for number, label, row in zip(numbers, labels, scores, strict=True):
             predicted = classes[int(row.argmax())]

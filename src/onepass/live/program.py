@@ -26,6 +26,7 @@ VERSION = 1
 MOST = 4096  # samples that a program takes at once
 LARGEST = 1 << 28  # values of anything on the way of one sample: a gigabyte
 MOST_NODES = 100_000
+WHERE = ("device", "layout", "pin_memory")  # what operators are told about places in memory
 CHUNK = {3: 64, 1: 512}  # samples passed at once, of images and of vectors
 
 
@@ -57,7 +58,8 @@ def export_program(snapshot: Snapshot, *, probabilities: bool = True) -> torch.e
         try:
             pipeline = Pipeline(snapshot, probabilities).eval()
             found = torch.export.export(pipeline, (example,), dynamic_shapes=({0: n},))
-            return found.run_decompositions()
+            decomposed: torch.export.ExportedProgram = found.run_decompositions()
+            return decomposed
         except UsageError:
             raise
         except Exception as error:  # whatever a network of one's own does that no graph can say
@@ -192,8 +194,11 @@ def _of_torch(name: str) -> Any:
 
 def load_program(path: Path | str) -> Snapshot:
     """What predicts, from its file."""
-    path = Path(path)
-    tree = load_tree(path)
+    return program_from_tree(load_tree(Path(path)), Path(path))
+
+
+def program_from_tree(tree: Any, path: Path) -> Snapshot:
+    """What predicts, from a tree that was read from a path."""
     if not isinstance(tree, dict) or tree.get("kind") != KIND:
         raise BadCheckpoint(f"{path} holds nothing to predict by: give a file that onepass export wrote")
     if tree.get("version") != VERSION:

@@ -33,7 +33,7 @@ class BadSample(UsageError):
 
 
 def is_loader(x: Any) -> bool:
-    """Whether these are batches to go through: torch's DataLoader, or anything that yields and has no length to index."""
+    """Whether these are batches to go through."""
     return isinstance(x, torch.utils.data.DataLoader)
 
 
@@ -185,5 +185,5 @@ def vector_tensor(x: Any, width: int | None = None) -> Tensor:
 
 
 def from_features(rows: Iterable[Mapping[Any, float]], names: Sequence[Any]) -> NDArray[np.float64]:
-    """River's dicts as rows, in the order of the names; a value that is missing is 0, one without a name is left out."""
+    """River's dicts as rows, in the order of the names; a missing value is 0, one of another name is left out."""
     return np.array([[row.get(name, 0.0) for name in names] for row in rows], dtype=np.float64)

@@ -17,10 +17,12 @@ from torch import Tensor, nn
 from onepass.errors import BadCheckpoint, RunError
 from onepass.learner.checkpoint import load_tree, save_tree
 from onepass.learner.net import Factory
+from onepass.live import program
 from onepass.live.journal import Journal
 from onepass.live.labels import Labels, plain_label
 from onepass.live.model import Cursor, Model
 from onepass.live.prequential import Prequential
+from onepass.live.snapshot import Snapshot
 from onepass.methods.factory import learner_from_tree, learner_tree
 
 VERSION = 1
@@ -104,14 +106,16 @@ def load_model(path: Path | str, allow: Collection[str] = (), *, net: str | Fact
     """The model of a file, as it was. Code of one's own that it names is imported only if that is allowed."""
     path = Path(path)
     try:
-        return _load(path, allow, net)
+        return model_from_tree(load_tree(path), path, allow, net=net)
     except BadCheckpoint as error:
         copies = [str(copy) for n in range(1, OLDER + 1) if (copy := older_copy(path, n)).exists()]
         raise BadCheckpoint(f"{error}{'; older copies: ' + ', '.join(copies) if copies else ''}") from error
 
 
-def _load(path: Path, allow: Collection[str], net: str | Factory | nn.Module | None) -> Model:
-    tree = load_tree(path)
+def model_from_tree(
+    tree: Any, path: Path, allow: Collection[str] = (), *, net: str | Factory | nn.Module | None = None
+) -> Model:
+    """The model of a tree that was read from a path."""
     if not isinstance(tree, dict) or tree.get("kind") != KIND:
         raise BadCheckpoint(f"{path} holds no model that goes on learning: give a file that onepass learn wrote")
     if tree.get("version") != VERSION:
@@ -143,3 +147,12 @@ def _whole(value: Any, least: int) -> int:
     if type(value) is not int or value < least:
         raise ValueError(f"{value!r} is no whole number from {least} on")
     return value
+
+
+def open_snapshot(path: Path | str, allow: Collection[str] = ()) -> Snapshot:
+    """What predicts: of a file for prediction, or of a model."""
+    path = Path(path)
+    tree = load_tree(path)
+    if isinstance(tree, dict) and tree.get("kind") == program.KIND:
+        return program.program_from_tree(tree, path)
+    return model_from_tree(tree, path, allow).snapshot()
