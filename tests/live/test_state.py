@@ -213,7 +213,9 @@ def test_a_file_for_prediction_answers_alike_and_holds_no_images(method: str, tm
     save_model(model, tmp_path / "m.onepass")
     found = open_snapshot(tmp_path / "p.onepass")
     assert found.names == model.snapshot().names
-    assert torch.allclose(found.probabilities(x), model.snapshot().probabilities(x), atol=1e-4 if method == "scr" else 1e-6)
+    assert torch.allclose(
+        found.probabilities(x), model.snapshot().probabilities(x), atol=1e-4 if method == "scr" else 1e-6
+    )
     held = load_tree(tmp_path / "p.onepass")["tensors"]
     assert all(value.dtype != torch.uint8 for value in held)
     assert torch.allclose(open_snapshot(tmp_path / "m.onepass").scores(x), model.snapshot().scores(x))
