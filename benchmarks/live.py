@@ -2,8 +2,8 @@
 
     python benchmarks/live.py [--quick] [--save results/benchmarks/live.json]
 
-Ratios of CPU time: `partial_fit` over `observe`; a single prediction over the bare forward pass; a save over a minute of
-learning; the opening of a prediction file. Images a second learned and predicted, beside SGDClassifier and river on
+Ratios of CPU time: `partial_fit` over `observe`; a single prediction over the bare forward pass; a save over a minute
+of learning; the opening of a prediction file. Images a second learned and predicted, beside SGDClassifier and river on
 vectors.
 """
 
@@ -109,7 +109,7 @@ def vectors(rounds: int) -> dict[str, float]:
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(100, 64)), np.arange(100) % CLASSES
     ours, sgd = StreamClassifier(), SGDClassifier()
-    theirs = river.multiclass.OneVsRestClassifier(river.linear_model.LogisticRegression())
+    theirs: Any = river.multiclass.OneVsRestClassifier(river.linear_model.LogisticRegression())
     dicts = [{f"f{i}": float(v) for i, v in enumerate(row)} for row in x]
 
     def one_by_one() -> None:

@@ -50,16 +50,14 @@ def test_it_works_in_a_pipeline_and_in_cross_validation(digits: Any) -> None:
     assert cross_val_score(pipeline, images.reshape(len(images), -1), y, cv=3).min() > 0.85
 
 
-@pytest.mark.parametrize(
-    "metric", [river.metrics.Accuracy(), river.metrics.CrossEntropy()], ids=lambda m: type(m).__name__
-)
-def test_river_evaluates_it(digits: Any, metric: Any) -> None:
+@pytest.mark.parametrize("metric", ["Accuracy", "CrossEntropy"])
+def test_river_evaluates_it(digits: Any, metric: str) -> None:
     images, y = digits
-    stream = [
+    stream: Any = [
         ({f"p{i}": float(v) for i, v in enumerate(x.ravel())}, int(c)) for x, c in zip(images[:400], y, strict=False)
     ]
-    found = river.evaluate.progressive_val_score(stream, StreamClassifier(), metric)
-    assert found.get() > 0.8 if isinstance(metric, river.metrics.Accuracy) else found.get() < 0.8
+    found = river.evaluate.progressive_val_score(stream, StreamClassifier(), getattr(river.metrics, metric)()).get()
+    assert found > 0.8 if metric == "Accuracy" else found < 0.8
 
 
 def test_single_samples_are_gathered_and_flushed() -> None:
@@ -73,6 +71,10 @@ def test_single_samples_are_gathered_and_flushed() -> None:
     assert model.model_.class_counts() == {"low": 4, "high": 3}
     assert model.predict_one({"b": 2.0, "a": 0.5}) == "low"
     assert sum(model.predict_proba_one({"a": 6.0, "b": 2.0}).values()) == pytest.approx(1)
+
+
+def loader(samples: Any, size: int) -> Any:
+    return torch.utils.data.DataLoader(samples, size)
 
 
 def forms(images: NDArray[np.uint8], folder: Path) -> dict[str, Any]:
@@ -95,7 +97,7 @@ def forms(images: NDArray[np.uint8], folder: Path) -> dict[str, Any]:
         "words": [str(path) for path in paths],
         "array of words": np.array([str(path) for path in paths]),
         "list of arrays": list(colour),
-        "loader": torch.utils.data.DataLoader([torch.from_numpy(c.transpose(2, 0, 1).copy()) for c in colour], 3),
+        "loader": loader([torch.from_numpy(c.transpose(2, 0, 1).copy()) for c in colour], 3),
     }
 
 
@@ -110,7 +112,7 @@ def test_every_form_of_the_same_images_gets_the_same_answer(digits: Any, tmp_pat
 def test_a_loader_is_learned_batch_by_batch(digits: Any) -> None:
     images, y = digits
     pairs = [(torch.from_numpy(np.repeat(x[None], 3, axis=0)), int(c)) for x, c in zip(images[:60], y, strict=False)]
-    model = StreamClassifier(image_size=8, settings=SMALL).partial_fit(torch.utils.data.DataLoader(pairs, 16))
+    model = StreamClassifier(image_size=8, settings=SMALL).partial_fit(loader(pairs, 16))
     assert model.model_.learned == 60
 
 
