@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from onepass.learner.memory import Memory
     from onepass.learner.net import Net
     from onepass.learner.problem import Problem
+    from onepass.live.classifier import StreamClassifier
     from onepass.methods.factory import build, load, save
     from onepass.methods.registry import METHODS
 
@@ -45,6 +46,7 @@ _HOME = {
     "RunConfig": "bench.run_config",
     "run": "bench.runner",
     "STREAMS": "data.catalog",
+    "StreamClassifier": "live.classifier",
 }
 
 __all__ = [
@@ -59,6 +61,7 @@ __all__ = [
     "ReplayConfig",
     "Result",
     "RunConfig",
+    "StreamClassifier",
     "Task",
     "build",
     "check_learner",

@@ -240,6 +240,13 @@ def test_patch_features_are_pooled_responses_to_patches_without_contrast(mirror:
     np.testing.assert_allclose(found, np.sqrt(expected) if root else expected, rtol=1e-3, atol=2e-3 if root else 1e-5)
 
 
+def test_responses_by_a_convolution_for_export_are_the_same() -> None:
+    learner = learned("patch-lda", IMAGES, some_pictures(30), filters=7, size=4, first=20)
+    images = decode(some_pictures(5, seed=9).x)
+    found, expected = learner.patches._convolved(images), learner.patches._responses(images)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_filters_are_whitened_patches_of_the_first_images() -> None:
     batch = some_pictures(20)
     learner = onepass.build("patch-lda", IMAGES, {"filters": 7, "size": 4, "first": 20, "mirror": True})

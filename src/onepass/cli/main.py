@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from onepass import __version__
-from onepass.cli import check, cost, data, methods, report, reproduce, run, signals, tune
+from onepass.cli import check, cost, data, learn, methods, model, report, reproduce, run, signals, tune
 from onepass.cli.console import prepare_output
 from onepass.cli.flags import Parser
 from onepass.cli.signals import handled, interrupt
@@ -26,6 +26,8 @@ EXAMPLES = """\
   onepass report onepass-runs -o report.html
   onepass tune er-fsl --memory 100 --search lr gamma --trials 20
   onepass check mymodule:MyLearner
+  onepass learn photos/ --model m.onepass --watch
+  onepass predict m.onepass new/ --top 3
 """
 
 
@@ -43,6 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "report": report.report,
         "tune": tune.tune,
         "check": check.check,
+        "learn": learn.learn,
+        "predict": model.predict,
+        "inspect": model.inspect,
+        "forget": model.forget,
+        "export": model.export,
     }
     parser = Parser(prog="onepass", description="Online continual learning.", epilog="examples:\n" + EXAMPLES)
     parser.add_argument("--version", action="version", version=f"onepass {__version__}")
@@ -53,7 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="run: one method; compare: several, paired; methods, streams: what there is; "
         "data: get and check data sets; cost: FLOPs and bytes beside ER's; reproduce: the paper's tables and figures; "
         "report: a page of stored runs; tune: choose settings on held-back images; "
-        "check: a learner of your own against the contract",
+        "check: a learner of your own against the contract; "
+        "learn: a folder of images into a model that is kept; predict, inspect, forget, export: what is done with it",
     )
     prepare_output()
     try:

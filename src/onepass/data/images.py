@@ -93,13 +93,13 @@ def _loaded(source: Path | bytes, at_least: int) -> Image.Image:
     with _opened(source) as image:
         image.draft(image.mode, (at_least, at_least))
         with _ONE_LARGE if math.prod(image.size) > _LARGE else nullcontext():
-            return _upright(image)
+            return upright(image)
 
 
-def _upright(image: Image.Image) -> Image.Image:
+def upright(image: Image.Image) -> Image.Image:
     image.load()
     turn = image.getexif().get(_ORIENTATION, 1)
-    return _rgb(image).transpose(_UPRIGHT[turn]) if turn in _UPRIGHT else _rgb(image)
+    return rgb(image).transpose(_UPRIGHT[turn]) if turn in _UPRIGHT else rgb(image)
 
 
 @contextmanager
@@ -131,7 +131,7 @@ def _reason(source: Path | bytes, error: Exception) -> str:
     return shown(words) or type(error).__name__
 
 
-def _rgb(image: Image.Image) -> Image.Image:
+def rgb(image: Image.Image) -> Image.Image:
     if image.mode == "RGB":
         return image
     if image.mode.startswith("I"):  # 16 bits, which convert() would cut off at 255

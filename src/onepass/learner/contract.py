@@ -44,6 +44,8 @@ class BaseLearner(nn.Module):
     class_rows: ClassVar[str] = "net.head.weight"  # the part of its state that has a row for each class
     warm_up: int = 0  # samples until a step costs what it costs from then on
     frozen_net: ClassVar[bool] = False  # whether it trains no network: all of it then is the encoder
+    takes_back: ClassVar[bool] = False  # whether samples can be taken back
+    foundation: int = 0  # so many first samples shape something that stays when they are taken back
     recipe: dict[str, Any] | None = None  # how build() made it; what save() writes down
     seen_classes: Tensor  # the classes seen so far, sorted
     seen_index: Tensor  # of each class among them
@@ -99,6 +101,13 @@ class BaseLearner(nn.Module):
         Classes that no `begin_task` announced begin a task by themselves: so a stream may have no boundaries. A step
         that is refused, for its input or because it would leave weights that are not finite, changes nothing at all.
         """
+        return self._observe(batch, self._keep)
+
+    def observe_again(self, batch: Batch) -> Tensor:
+        """The same on samples whose labels were corrected: they are stored already, or need not be."""
+        return self._observe(batch, lambda batch: None)
+
+    def _observe(self, batch: Batch, remember: Callable[[Batch], None]) -> Tensor:
         with self.exclusive("observe"):
             new = self._check(batch)
             batch = self.encoded(batch.to(self.device))
@@ -108,11 +117,14 @@ class BaseLearner(nn.Module):
                 if new:
                     self._begin_unannounced_task(new)
                 loss = self.absorb(batch)
-            self.remember(batch)
-            if self.expert is not None:
-                self.expert.observe(Batch(self.expert.samples(batch.x), batch.y))
+            remember(batch)
             self.steps += 1
             return loss
+
+    def _keep(self, batch: Batch) -> None:
+        self.remember(batch)
+        if self.expert is not None:
+            self.expert.observe(Batch(self.expert.samples(batch.x), batch.y))
 
     def end_task(self) -> None:
         """The task's last batch has been observed."""
@@ -181,6 +193,10 @@ class BaseLearner(nn.Module):
         """A function from float images to one score per class."""
         return self.net
 
+    def take_back(self, batch: Batch) -> None:
+        """Become what it would be without these samples, to rounding; they were learned with these labels."""
+        raise UsageError(f"{type(self).__name__} cannot take samples back: its weights were trained on them")
+
     def facts(self) -> dict[str, Any]:
         """What is worth writing down after a task beside the accuracies, as JSON."""
         return {}
@@ -209,6 +225,24 @@ class BaseLearner(nn.Module):
         if self.encoder is not None:
             self.encoder.eval()
         return self
+
+    def number_samples(self) -> None:
+        """From now on batches carry a number for each sample, `extra["number"]`, and memories keep it."""
+        for memory in self.memories():
+            memory.add_field("number", (), torch.int64)
+        if self.recipe is not None:
+            self.recipe["numbered"] = True
+
+    def memories(self) -> list[Memory]:
+        return [module for module in self.modules() if isinstance(module, Memory)]
+
+    def resize_memory(self, capacity: int) -> None:
+        """Room for more samples, or for fewer, in a memory that is used already."""
+        if not isinstance(self.config, ReplayConfig):
+            raise UsageError(f"{type(self).__name__} has no memory that could be resized")
+        with self.exclusive("resize_memory"):
+            self.config = dataclasses.replace(self.config, memory=capacity)
+            self.memory.resize(capacity)
 
     @property
     def device(self) -> torch.device:

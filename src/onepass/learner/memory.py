@@ -99,11 +99,43 @@ class Memory(nn.Module):
         position = torch.arange(self.seen, self.seen + n)
         self.seen += n
         if self.seen <= self.capacity:
-            return position
+            return self._without_gaps(position)
         # Each sample draws against its own position, not against the batch's first, as published code does.
         draw = (torch.rand(n, generator=self.rng, dtype=torch.float64) * (position + 1)).long()
         slots = torch.where(position < self.capacity, position, draw)
-        return slots.masked_fill_(slots >= self.capacity, -1)
+        return self._without_gaps(slots.masked_fill_(slots >= self.capacity, -1))
+
+    def _without_gaps(self, slots: Tensor) -> Tensor:
+        """Where samples were forgotten or room was added: of the slots that are free, the next one."""
+        if self.filled == min(self.seen - len(slots), self.capacity):
+            return slots
+        end, taken = self.filled, []
+        for slot in slots.tolist():
+            taken.append(min(slot, end))
+            end += slot >= end
+        return torch.tensor(taken)
+
+    def forget(self, slots: Tensor) -> None:
+        """Erase the rows of these slots; later rows move up, so that the order is as if they had never been there."""
+        gone = set(slots.tolist())
+        first, left = min(gone, default=0), self.filled - len(gone)
+        kept = [slot for slot in range(first, self.filled) if slot not in gone]
+        for name in self.fields if gone else ():
+            column = self.field(name)
+            column[first:left] = column[kept]
+            column[left : self.filled] = 0
+        self.seen, self.filled = max(left, self.seen - len(gone)), left
+
+    def resize(self, capacity: int) -> None:
+        """Room for more samples, or for fewer: then a random part of them stays."""
+        if capacity < self.filled:
+            self.forget(torch.randperm(self.filled, generator=self.rng)[capacity:])
+        for name in self.fields:
+            old = self.field(name)
+            column = old.new_empty((capacity, *old.shape[1:]))
+            column[: self.filled] = old[: self.filled]
+            self._buffers[f"field_{name}"] = column
+        self.capacity = capacity
 
     def get_extra_state(self) -> dict[str, Any]:
         rows = {name: self.field(name)[: self.filled] for name in self.fields}

@@ -34,14 +34,21 @@ class Predictor:
     @torch.inference_mode()
     def predict(self, images: Tensor, among: Iterable[int] | None = None) -> Tensor:
         """`among` these classes only, each of which has been seen; by default among all that have."""
-        check_samples(images, self.shape)
         classes = self.seen_classes if among is None else self._seen(set(among))
-        return classes[self.scores(images).index_select(1, classes).argmax(dim=1)]
+        return classes[self._scores(images).index_select(1, classes).argmax(dim=1)]
 
     @torch.inference_mode()
     def scores(self, images: Tensor) -> Tensor:
-        """A row for each image, a column for each class: the highest of those that count is predicted."""
-        return torch.cat([self._score(self._encode(chunk.to(self.device))) for chunk in images.split(self.chunk)])
+        """A score for each of `seen_classes`, the largest for the class that `predict` gives."""
+        return self._scores(images).index_select(1, self.seen_classes)
+
+    def _scores(self, images: Tensor) -> Tensor:
+        check_samples(images, self.shape)
+        return torch.cat([self.raw_scores(chunk.to(self.device)) for chunk in images.split(self.chunk)])
+
+    def raw_scores(self, images: Tensor) -> Tensor:
+        """A score for each class, seen or not, of images that may be passed at once: what is exported."""
+        return self._score(self._encode(images))
 
     def _seen(self, among: set[int]) -> Tensor:
         wrong = sorted(among - set(self.seen_classes.tolist()))

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from onepass.config import Settings
+from onepass.errors import UsageError
 from onepass.learner.augment import decode
 from onepass.learner.batch import Batch
 from onepass.learner.contract import BaseLearner
@@ -27,6 +28,7 @@ class ClassMeans(BaseLearner):
     Config = Settings
     class_rows = "counts"
     frozen_net = True
+    takes_back = True
     counts: Tensor
     sums: Tensor
     origin: Tensor  # near the middle of all features, so that sums of squares lose few digits
@@ -51,8 +53,23 @@ class ClassMeans(BaseLearner):
 
     @torch.no_grad()
     def absorb(self, batch: Batch) -> Tensor:
-        self.count(self.features(decode(batch.x)), batch.y)
+        self.add(batch)
         return torch.zeros((), device=self.device)  # there is no loss to descend
+
+    @torch.no_grad()
+    def take_back(self, batch: Batch) -> None:
+        with self.exclusive("take_back"):
+            self._check(batch)
+            left = self.counts - torch.bincount(batch.y, minlength=len(self.counts)).to(self.counts)
+            if (left < 0).any():
+                c = int(left.argmin())
+                raise UsageError(f"Expected samples that were learned, got more of class {c} than there are.")
+            self.add(self.encoded(batch.to(self.device)), times=-1)
+            self.sums[self.counts == 0] = 0  # no rounding is left of a class that is gone
+
+    def add(self, batch: Batch, times: int = 1) -> None:
+        """Count samples; `times=-1` takes them back."""
+        self.count(self.features(decode(batch.x)), batch.y, times)
 
     def count(self, z: Tensor, y: Tensor, times: int = 1) -> None:
         """Add samples to the statistics; `times=-1` takes them back."""

@@ -76,12 +76,17 @@ def _expert(learner: BaseLearner, seed: int) -> BaseLearner:
 
 def save(learner: BaseLearner, path: Path | str) -> None:
     """Everything the learner needs to go on, in one file, written atomically."""
+    with learner.exclusive("save"):
+        save_tree(Path(path), learner_tree(learner))
+
+
+def learner_tree(learner: BaseLearner) -> dict[str, Any]:
+    """How a learner was built, and its state: shared with it, not copied."""
     if learner.recipe is None:
         raise ValueError("only a learner made by onepass.build can be saved whole: the file must say how to rebuild it")
-    problem = dataclasses.asdict(learner.problem)
-    with learner.exclusive("save"), _without_compiler():
-        recipe = {**learner.recipe, "problem": problem, "config": learner.config.to_json()}
-        save_tree(Path(path), {**recipe, "learner": learner.state_dict()})
+    with _without_compiler():
+        recipe = {**learner.recipe, "problem": dataclasses.asdict(learner.problem), "config": learner.config.to_json()}
+        return {**recipe, "learner": learner.state_dict()}
 
 
 def load(path: Path | str, allow: Collection[str] = (), *, net: str | Factory | nn.Module | None = None) -> BaseLearner:
@@ -91,8 +96,13 @@ def load(path: Path | str, allow: Collection[str] = (), *, net: str | Factory | 
     that are allowed are imported. `net` stands in for the network that the file names; one that was built from a
     module has no name.
     """
-    path = Path(path)
-    tree: Any = load_tree(path)
+    return learner_from_tree(load_tree(Path(path)), Path(path), allow, net=net)
+
+
+def learner_from_tree(
+    tree: Any, path: Path, allow: Collection[str] = (), *, net: str | Factory | nn.Module | None = None
+) -> BaseLearner:
+    """The learner of a tree that was read from a path."""
     try:
         method, named, seed, state = tree["method"], tree["net"], tree["seed"], tree["learner"]
         if not isinstance(method, str) or not isinstance(named, str) or type(seed) is not int:
@@ -104,9 +114,12 @@ def load(path: Path | str, allow: Collection[str] = (), *, net: str | Factory | 
         _check_allowed(path, allow, method=method, network="" if net else named, augmentation=problem.augment)
         config = method_class(method).Config.from_json(tree["config"])
         with _without_compiler():
-            _check_sizes(path, method, problem, config, net or named, state)
+            numbered = tree.get("numbered") is True
+            _check_sizes(path, method, problem, config, net or named, state, numbered)
             # The state replaces all weights; but a method of one's own may keep something made of the first ones.
             learner = _build(method, problem, config, net or named, seed, draw=is_own(method))
+            if numbered:
+                learner.number_samples()
     except (UsageError, BadCheckpoint):  # such as a method of one's own that is not here: it says what to do
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -146,7 +159,13 @@ def _without_compiler() -> Iterator[None]:
 
 
 def _check_sizes(
-    path: Path, method: str, problem: Problem, config: Settings, net: str | Factory | nn.Module, state: Any
+    path: Path,
+    method: str,
+    problem: Problem,
+    config: Settings,
+    net: str | Factory | nn.Module,
+    state: Any,
+    numbered: bool,
 ) -> None:
     """Refuse a state of other sizes than the file claims before memory is taken for them."""
     if isinstance(net, nn.Module):
@@ -154,6 +173,8 @@ def _check_sizes(
     try:
         with torch.device("meta"):
             planned = build(method, problem, config, net=net)
+            if numbered:
+                planned.number_samples()
     except UsageError:
         raise
     except Exception as error:  # a method or network of one's own that needs real numbers; it was allowed

@@ -50,7 +50,7 @@ class GMED(Lookahead):
         sides = (-1, *(1 for _ in self.sample_shape))
         moved = pool.x + strides.view(sides) * (ahead - (1 + config.regular) * now)
         edited = moved.clamp_(0, 1) if self.problem.images and self.encoder is None else moved
-        self.edited = replace(pool, x=edited, extra={"edits": edits + 1})
+        self.edited = replace(pool, x=edited, extra={**pool.extra, "edits": edits + 1})
         return self.edited
 
     def slope(self, pool: Batch) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from onepass.config import option
+from onepass.errors import UsageError
 from onepass.learner.augment import decode
 from onepass.learner.batch import Batch
 from onepass.learner.memory import Memory
@@ -56,7 +57,7 @@ class PatchLDA(SLDA):
         self.mirror = self.problem.augment == "colour" if mirror is None else mirror
         super().setup()
         self.register_buffer("ready", torch.tensor(False))
-        self.warm_up = config.first
+        self.warm_up = self.foundation = config.first
         self.kept = Memory(config.first, self.problem.shape, torch.uint8, seed=0)
 
     @property
@@ -78,7 +79,7 @@ class PatchLDA(SLDA):
         if len(batch) >= room:
             self.make_filters()
             if len(batch) > room:
-                super().absorb(batch[rows[room:]])
+                self.add(batch[rows[room:]])
         return torch.zeros((), device=self.device)
 
     def make_filters(self) -> None:
@@ -88,13 +89,18 @@ class PatchLDA(SLDA):
         self.ready.fill_(True)
         self.kept.filled = 0
         for part in torch.arange(len(kept)).split(self.chunk):
-            super().absorb(kept[part])
+            self.add(kept[part])
+
+    def add(self, batch: Batch, times: int = 1) -> None:
+        if not self.ready:
+            raise UsageError("Expected samples that were counted, but none are yet: remove them from `kept`.")
+        super().add(batch, times)
 
     def features(self, x: Tensor) -> Tensor:
         z: Tensor = self.patches(x)
         if self.mirror:  # the same for both: what tells them apart is of no use to any class
-            z = z.add_(self.patches(x.flip(3))).div_(2)
-        return z.sqrt_() if self.config.root else z
+            z = (z + self.patches(x.flip(3))) / 2
+        return z.sqrt() if self.config.root else z
 
     def scorer(self) -> Callable[[Tensor], Tensor]:
         if not self.ready and len(self.kept):

@@ -66,15 +66,28 @@ class Patches(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """(images, features): for each cell the filters' positive parts, then for each cell their negative parts."""
+        if torch.compiler.is_compiling():  # to be exported: for any number of images, by operators that all know
+            return self._pooled(self._convolved(images))
         at_once = max(1, RESPONSES // (len(self.cells.T) * self.n))
-        return torch.cat([self._pooled(part) for part in images.split(at_once)])
+        return torch.cat([self._pooled(self._responses(part)) for part in images.split(at_once)])
 
-    def _pooled(self, images: Tensor) -> Tensor:
+    def _responses(self, images: Tensor) -> Tensor:
+        """(images, places, filters)"""
+        return torch.addmm(self.offsets, self.rows(images), self.filters).view(len(images), -1, self.n)
+
+    def _convolved(self, images: Tensor) -> Tensor:
+        """The same by a convolution: slower, as contrast is taken out of many responses instead of few patches."""
+        kernels = (self.filters - self.filters.mean(dim=0)).T.reshape(self.n, -1, self.size, self.size)
+        mean = F.avg_pool2d(images, self.size, stride=1).mean(dim=1, keepdim=True)
+        variance = F.avg_pool2d(images * images, self.size, stride=1).mean(dim=1, keepdim=True) - mean**2
+        r = F.conv2d(images, kernels) / (variance.clamp(min=0) + FLAT).sqrt()
+        return r.flatten(2).transpose(1, 2) + self.offsets
+
+    def _pooled(self, r: Tensor) -> Tensor:
         t = self.threshold
-        r = torch.addmm(self.offsets, self.rows(images), self.filters).view(len(images), -1, self.n)
         above = self.cells @ r.clamp(min=t) - t  # the mean of max(0, r - t)
-        below = -(self.cells @ r.clamp_(max=-t)) - t
-        return torch.cat([above.flatten(1), below.flatten(1)], dim=1).clamp_(min=0)
+        below = -(self.cells @ r.clamp(max=-t)) - t
+        return torch.cat([above.flatten(1), below.flatten(1)], dim=1).clamp(min=0)
 
 
 def _cells(height: int, width: int, pool: int) -> Tensor:

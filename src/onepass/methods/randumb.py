@@ -29,6 +29,7 @@ class RanDumb(SLDA):
 
     Config = RanDumbConfig
     config: RanDumbConfig
+    foundation = 256  # the spread is that of the first batch, which is hardly ever larger
     directions: Tensor
     phases: Tensor
     spread: Tensor
@@ -55,6 +56,10 @@ class RanDumb(SLDA):
         x = decode(batch.x)
         if not self.begun:
             self.spread.copy_(x.std(correction=0).clamp(min=1e-6))
-        if self.config.flip and self.problem.images and self.encoder is None:
-            batch = Batch(torch.cat([x, x.flip(3)]), batch.y.repeat(2))
         return super().absorb(batch)
+
+    def add(self, batch: Batch, times: int = 1) -> None:
+        if self.config.flip and self.problem.images and self.encoder is None:
+            x = decode(batch.x)
+            batch = Batch(torch.cat([x, x.flip(3)]), batch.y.repeat(2))
+        super().add(batch, times)

@@ -1,0 +1,141 @@
+"""`onepass learn`: a folder of pictures into a model that is kept."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onepass.cli.flags import Parser, add_settings, count, given
+from onepass.cli.signals import handled
+from onepass.errors import UsageError
+from onepass.files import lock
+from onepass.methods.registry import canonical, method_class
+from onepass.names import NET_NAMES
+from onepass.text import printable
+
+if TYPE_CHECKING:
+    from onepass.live.folder import Progress
+    from onepass.live.model import Model
+
+POLL = 2.0  # seconds between two looks at a folder
+
+
+def learn(command: str, words: Sequence[str]) -> None:
+    first = Parser(prog="onepass learn", add_help=False)
+    first.add_argument("--method", default="")
+    method = canonical(named) if (named := first.parse_known_args(words)[0].method) else ""
+    parser = Parser(
+        prog="onepass learn",
+        description="Learn the images of a folder, one folder for each class, into a model that is kept in a file.\n"
+        "A file is learned once; moved to another class, it is relabelled; what does not decode is put on a list.",
+    )
+    add = parser.add_argument
+    add("folder", type=Path, metavar="DIR", help="class folders with images")
+    add("--model", type=Path, required=True, metavar="FILE", help="the model's file; it is made if it is not there")
+    add("--watch", action="store_true", help="go on, and learn what arrives, until it is stopped")
+    add("--method", default="", metavar="METHOD", help="of a new model (default: one that keeps statistics)")
+    add("--net", default="", help=f"of a new model: {', '.join(NET_NAMES)}, or MODULE:FACTORY")
+    add("--image-size", type=count, default=32, metavar="N", help="side of the images of a new model (default: 32)")
+    add("--seed", type=int, default=0, metavar="N", help="of a new model (default: 0)")
+    add("--save-seconds", type=float, default=60.0, metavar="S", help="at most so much is lost (default: 60)")
+    add("--allow", action="append", default=[], metavar="MODULE:NAME", help="code of your own that the file may name")
+    add("--json", action="store_true", help="print what was done as JSON")
+    settings = add_settings(parser, {method: method_class(method).Config} if method else {})
+    values = parser.parse(words)
+    with _claimed(values.model):
+        _learn(values, method, given(values, settings))
+
+
+def _learn(values: argparse.Namespace, method: str, settings: dict[str, Any]) -> None:
+    from onepass.cli.live_view import LiveView
+    from onepass.live.folder import FolderStream
+    from onepass.live.state import save_model
+
+    model = _model(values, method, settings)
+    stream = FolderStream(model, values.folder)
+    asked: list[bool] = []
+    saved, when = -1, time.monotonic()
+    total = None
+
+    def save() -> None:
+        nonlocal saved, when
+        if saved != model.version:
+            saved = save_model(model, values.model)
+        when = time.monotonic()
+
+    with LiveView(model, values.model) as view, handled(lambda: asked.append(True)):
+        while True:
+            for progress in stream.scan():
+                view.show(progress)
+                if asked or time.monotonic() - when >= values.save_seconds:
+                    save()
+                if asked:
+                    raise KeyboardInterrupt
+            total = progress if total is None else _sum(total, progress)
+            save()
+            if not values.watch:
+                break
+            end = time.monotonic() + POLL
+            while not asked and time.monotonic() < end:
+                time.sleep(0.05)
+    _report(values, model, total, stream.files.quarantine)
+
+
+def _model(values: argparse.Namespace, method: str, settings: dict[str, Any]) -> Model:
+    from onepass.live.model import Model
+    from onepass.live.state import load_model
+
+    if not values.model.exists():
+        shape = (3, values.image_size, values.image_size)
+        return Model.create(shape, method=method, net=values.net, settings=settings, seed=values.seed)
+    model = load_model(values.model, values.allow)
+    recipe = model.learner.recipe or {}
+    if method and canonical(recipe["method"]) != method:
+        raise UsageError(f"{values.model} is a model of {recipe['method']}, not of {method}: name another file.")
+    if "memory" in settings:
+        model.resize_memory(settings["memory"])
+    if "lr" in settings:
+        model.set_learning_rate(settings["lr"])
+    return model
+
+
+def _sum(a: Progress, b: Progress) -> Progress:
+    return type(a)(**{name: value + getattr(b, name) for name, value in vars(a).items()})
+
+
+def _report(values: argparse.Namespace, model: Model, done: Progress, quarantine: dict[str, Any]) -> None:
+    reasons = {name: reason for name, (_, reason) in quarantine.items()}
+    if values.json:
+        facts = {**vars(done), "model": str(values.model), "classes": len(model.labels), "samples": model.learned}
+        print(json.dumps({**facts, "accuracy": model.prequential.accuracy, "quarantine": reasons}))
+        return
+    for name, reason in list(reasons.items())[:10]:
+        print(f"not learned: {printable(name)} ({printable(reason)})", file=sys.stderr)
+    if len(reasons) > 10:
+        print(f"and {len(reasons) - 10} more; onepass inspect {values.model} --json names all", file=sys.stderr)
+    parts = [f"{done.learned} images learned", f"{done.relabelled} relabelled" if done.relabelled else ""]
+    parts += [f"{done.quarantined} not readable" if done.quarantined else ""]
+    print(f"{', '.join(filter(None, parts))}: {printable(str(values.model))} knows {model.learned} images of "
+          f"{len(model.labels)} classes")  # fmt: skip
+
+
+@contextmanager
+def _claimed(path: Path) -> Iterator[None]:
+    """One process learns into a file at a time."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.lock")
+    handle = os.open(beside, os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        if not lock(handle):
+            raise UsageError(f"{path} is being learned into by another process: wait for it, or name another file.")
+        yield
+        beside.unlink(missing_ok=True)
+    finally:
+        os.close(handle)
