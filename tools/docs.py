@@ -33,6 +33,7 @@ from onepass.paper.scales import Selection
 from onepass.report import grouping, plots, tables
 from onepass.report import summary as report
 from onepass.report.significance import against
+from whole_streams import whole_streams
 
 # The one place where a tool meets a study: it fills the blocks of its own page, and stored runs name its learners.
 sys.path.append(str(ROOT / "studies/er_fsl_plus"))
@@ -44,6 +45,7 @@ STANDINS = {  # what was measured on stand-ins carries their name
     "mini-imagenet": "Tiny ImageNet, 84x84, in MiniImageNet's pickles",
     "tiny-imagenet-100": "Tiny ImageNet, a folder of JPEG files",
 }
+WHOLE = ("cifar10", "cifar100", "never-forget-test")  # folders of runs on whole streams and test images
 BLOCK = re.compile(r"(<!-- generated: (\w+) (\S+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
 
 
@@ -373,6 +375,7 @@ KINDS: dict[str, Callable[[str], str]] = {
     "orchestration": orchestration,
     "names": names,
     "headline": lambda folder: headline(stored(folder)),
+    "whole": lambda folder: whole_streams([one for name in WHOLE for one in stored(f"{folder}/{name}")]),
     "measured": lambda folder: measured(stored(folder)),
     "index": lambda folder: index(ROOT / folder),
     **blocks.BLOCKS,

@@ -8,6 +8,9 @@ for file in "$1"/*/seed-*/result.json; do
   run=$(dirname "$file")
   name=$(basename "$(dirname "$run")")
   folder=results/$(cut -d- -f1 <<<"$name")/$name
+  # One method, many settings: of Patch-LDA only the default stands among the others.
+  ! grep -Eq '"(filters)": (100|200|1000|2000),' "$file" || folder=results/never-forget-test/$name
+  ! grep -q '"fraction": 0.0' "$file" || folder=results/few/$name
   ! grep -q '"validate": true' "$file" || folder=results/never-forget/$name # measured on held-back images
   mkdir -p "$folder"
   [ -e "$folder/$(basename "$run")/result.json" ] || { mkdir -p "$folder/$(basename "$run")" && cp "$file" "$folder/$(basename "$run")/"; }

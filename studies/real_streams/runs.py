@@ -50,14 +50,14 @@ def sized(filters: int) -> str:
 
 
 def queue() -> Iterator[str]:
-    for size in (400, 1000):
-        yield from (run(sized(size), seed, stream=stream) for seed in CLAIM for stream in BOTH)
+    yield from (run("patch-lda", seed, stream=stream) for seed in CLAIM for stream in BOTH)
     for change in CHANGES:
         extra = f"{change} --fraction 0.2 --validate".strip()
         yield from (run(sized(200), seed, extra, stream=stream) for seed in SEEDS for stream in BOTH)
     for share in (0.002, 0.02):  # of 5,000 images a class: 10 and 100
         for method in ("patch-lda", "slda", "ncm", "randumb", "er", "pcr", "er-fsl", "er-fsl+"):
             yield from (run(method, seed, f"--fraction {share}", "cifar10") for seed in SEEDS)
+    yield from (run(sized(1000), seed, stream=stream) for seed in CLAIM for stream in BOTH)
     for size in FILTERS:
         yield from (run(sized(size), seed, "--validate", stream=stream) for seed in SEEDS for stream in BOTH)
     for stream in BOTH:

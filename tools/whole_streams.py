@@ -1,0 +1,65 @@
+"""Whole streams, both data sets side by side: the README's table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cells import printed_cell, rows
+from onepass.bench import metrics
+from onepass.bench.result import Result
+from onepass.config import options
+from onepass.methods.registry import METHODS
+from onepass.report import summary as report
+
+STREAMS = ("cifar10", "cifar100")
+
+
+def whole_streams(results: Sequence[Result]) -> str:
+    """Every row's final accuracy on test images, by last weights and by what predicts; the highest first."""
+    whole = [one for one in results if one.config.fraction == 1 and not one.config.validate]
+    groups: dict[str, dict[str, list[Result]]] = {}
+    for one in whole:
+        groups.setdefault(_label(one), {}).setdefault(one.config.stream, []).append(one)
+    ranked = sorted(groups.items(), key=lambda pair: -_height(pair[1]))
+    body = [[label, *(cell for name in STREAMS for cell in _cells(group.get(name, [])))] for label, group in ranked]
+    heads = ["method", *(text for name in ("CIFAR-10", "CIFAR-100") for text in (name, "last weights", "n", "printed"))]
+    return rows(heads, body)
+
+
+def _label(result: Result) -> str:
+    """The method, and those of its own settings that are not the defaults."""
+    settings = result.config.learner_config
+    shared = ("average", "memory")
+    other = [
+        f"{name} {getattr(settings, name)}"
+        for name, entry in options(settings).items()
+        if name not in shared and getattr(settings, name) != entry.default
+    ]
+    title = METHODS[result.config.method].title
+    return f"{title}, {', '.join(other)}" if other else title
+
+
+def _height(group: Mapping[str, Sequence[Result]]) -> float:
+    """By the second stream if both were run: more classes tell more apart."""
+    found = group.get("cifar100") or group["cifar10"]
+    return sum(one.final_accuracy for one in found) / len(found) + (0 if "cifar100" in group else -1)
+
+
+def _cells(group: Sequence[Result]) -> list[str]:
+    if not group:
+        return ["not run", "-", "-", "-"]
+    last = [one.by_last_weights().final_accuracy for one in group if one.accuracy_matrix_last]
+    printed = printed_cell(group[0].config)
+    return [
+        _values([one.final_accuracy for one in group]),
+        _values(last) if last else "-",
+        str(len(group)),
+        "-" if printed is None else f"{printed[0]} ± {printed[1]}",
+    ]
+
+
+def _values(finals: Sequence[float]) -> str:
+    """Mean and interval; of two runs both values, as an interval from two says nothing."""
+    if len(finals) > 2:
+        return report.cell(metrics.summarise(list(finals)))
+    return ", ".join(f"{100 * value:.1f}" for value in finals)
