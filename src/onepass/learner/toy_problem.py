@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from onepass.learner.batch import Batch, Task
 from onepass.learner.net import Pool, Standardise, convolution
@@ -31,17 +31,20 @@ def toy_tasks() -> list[Task]:
 
 def toy_batches(task: Task, size: int = 4, n: int = BATCHES, shape: tuple[int, ...] = IMAGES.shape) -> Iterator[Batch]:
     """Images of one colour for each class, or vectors in one direction, with noise."""
-    x, y = _samples(task, size * n, shape)
-    for start in range(0, size * n, size):
-        yield Batch(x[start : start + size].clone(), y[start : start + size].clone())  # a learner may spoil its own
+    for batch in _made(task, size, n, shape):
+        yield Batch(batch.x.clone(), batch.y.clone())  # a learner may spoil its own
 
 
 @functools.lru_cache(maxsize=64)
-def _samples(task: Task, n: int, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    rng = generator(7, "toy", task.index)
-    y = torch.tensor(task.classes)[torch.randint(len(task.classes), (n,), generator=rng)]
-    colour = torch.tensor([(1, 0, 0), (1, 1, 0), (0, 1, 0), (0, 1, 1), (0, 0, 1), (1, 0, 1)])[y % 6]
-    noise = 0.5 * torch.rand(n, *shape, generator=rng)
-    if len(shape) == 3:
-        return ((0.5 * colour[:, :, None, None] + noise) * 255).to(torch.uint8), y
-    return 10 * (colour.repeat(1, shape[0] // 3) + noise) - 3, y
+def _made(task: Task, size: int, n: int, shape: tuple[int, ...]) -> list[Batch]:
+    rng, batches = generator(7, "toy", task.index), []
+    colours = torch.tensor([(1, 0, 0), (1, 1, 0), (0, 1, 0), (0, 1, 1), (0, 0, 1), (1, 0, 1)])
+    for _ in range(n):
+        y = torch.tensor(task.classes)[torch.randint(len(task.classes), (size,), generator=rng)]
+        noise = 0.5 * torch.rand(size, *shape, generator=rng)
+        if len(shape) == 3:
+            x = ((0.5 * colours[y % 6][:, :, None, None] + noise) * 255).to(torch.uint8)
+        else:
+            x = 10 * (colours[y % 6].repeat(1, shape[0] // 3) + noise) - 3
+        batches.append(Batch(x, y))
+    return batches
