@@ -50,6 +50,11 @@ def test_a_loaded_model_goes_on_as_the_saved_one(method: str, tmp_path: Path) ->
         assert fingerprint(model_tree(loaded)[part]) == fingerprint(model_tree(model)[part]), part
 
 
+def test_a_model_that_has_learned_nothing_is_saved_too(tmp_path: Path) -> None:
+    save_model(small("slda"), tmp_path / "m.onepass")
+    assert load_model(tmp_path / "m.onepass").learned == 0
+
+
 def test_three_copies_are_kept_and_all_are_their_owners(tmp_path: Path) -> None:
     x, y = digits(50)
     model, path = small("slda"), tmp_path / "m.onepass"
@@ -64,6 +69,7 @@ def test_three_copies_are_kept_and_all_are_their_owners(tmp_path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(BadCheckpoint, match=r"damaged.*older copies: .*m\.onepass\.1, .*m\.onepass\.2"):
         load_model(path)
+    (tmp_path / ".m.onepass.before").write_bytes(content)  # of a process that was killed
     state.remove_older(path)
     assert [file.name for file in tmp_path.iterdir()] == ["m.onepass"]
 

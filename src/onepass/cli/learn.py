@@ -61,7 +61,7 @@ def _learn(values: argparse.Namespace, method: str, settings: dict[str, Any]) ->
     model = _model(values, method, settings)
     stream = FolderStream(model, values.folder)
     asked: list[bool] = []
-    saved, when = -1, time.monotonic()
+    saved, when = model.version if values.model.exists() else -1, time.monotonic()
     total = None
 
     def save() -> None:
@@ -74,7 +74,7 @@ def _learn(values: argparse.Namespace, method: str, settings: dict[str, Any]) ->
         while True:
             for progress in stream.scan():
                 view.show(progress)
-                if asked or time.monotonic() - when >= values.save_seconds:
+                if asked or (progress.read and time.monotonic() - when >= values.save_seconds):
                     save()
                 if asked:
                     raise KeyboardInterrupt

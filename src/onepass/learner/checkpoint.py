@@ -52,6 +52,8 @@ def _write(file: IO[bytes], tensors: dict[str, Tensor], metadata: dict[str, str]
 
 
 def _bytes(value: Tensor) -> memoryview:
+    if not value.numel():  # what came from NumPy may then have strides that torch takes for no layout at all
+        return memoryview(b"")
     return value.cpu().contiguous().flatten().view(torch.uint8).numpy().data
 
 

@@ -81,9 +81,14 @@ def older_copy(path: Path, n: int) -> Path:
     return path.with_name(f"{path.name}.{n}")
 
 
+def _before(path: Path) -> Path:
+    """Where the last file lies while a new one is written; a process that was killed may have left it."""
+    return path.with_name(f".{path.name}.before")
+
+
 def _keep(path: Path) -> Path:
     """The file as it is by another name, until a new one is written."""
-    other = path.with_name(f".{path.name}.before")
+    other = _before(path)
     try:
         other.unlink(missing_ok=True)
         try:
@@ -98,8 +103,8 @@ def _keep(path: Path) -> Path:
 def remove_older(path: Path | str) -> None:
     """The older copies: they may hold what was forgotten."""
     path = Path(path)
-    for n in range(1, OLDER + 1):
-        older_copy(path, n).unlink(missing_ok=True)
+    for copy in (_before(path), *(older_copy(path, n) for n in range(1, OLDER + 1))):
+        copy.unlink(missing_ok=True)
 
 
 def load_model(path: Path | str, allow: Collection[str] = (), *, net: str | Factory | nn.Module | None = None) -> Model:
