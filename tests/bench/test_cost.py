@@ -62,11 +62,13 @@ def test_ers_flops_are_those_of_forty_images_by_hand() -> None:
 
 
 def test_the_flops_of_statistics_by_hand() -> None:
-    """Ten images a step: a product of rows for the second moment, a convolution or a projection before it."""
-    pixels, conv = 3 * 8 * 8, 2 * 10 * (3 * 3) * (3 * 6 * 6) * 12
+    """Ten images a step: a product of rows for the second moment; before it responses to filters, of images and mirror
+    images, and averages of both signs over four cells, or a projection."""
+    pixels, responses, averages = 3 * 8 * 8, 2 * 20 * (3 * 3) * (3 * 6 * 6) * 12, 2 * 20 * 4 * (3 * 3) * 12 * 2
     assert measure("ncm", "cifar10", PROBLEM, "", MEMORY).flops == 0
     assert measure("slda", "cifar10", PROBLEM, "", MEMORY).flops == 2 * 10 * pixels**2
-    assert measure("patch-lda", "cifar10", PROBLEM, "", MEMORY, filters=12).flops == conv + 2 * 10 * 96**2
+    patches = measure("patch-lda", "cifar10", PROBLEM, "", MEMORY, filters=12)
+    assert patches.flops == responses + averages + 2 * 10 * 96**2
     waves = 2 * 20 * pixels * 30
     assert measure("randumb", "cifar10", PROBLEM, "", MEMORY, features=30).flops == waves + 2 * 20 * 30**2
 
