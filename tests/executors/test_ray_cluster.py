@@ -136,7 +136,8 @@ class Nodes:
         limits = {"RAY_health_check_period_ms": "1000"}  # a killed node is missed after five of these
         limits["RAY_worker_niceness"] = "0"  # at Ray's 15, a busy machine gives its workers next to nothing
         limits |= dict.fromkeys(PATIENCE, "600") | {"RAY_health_check_timeout_ms": "600000"}
-        # One client server in twenty dies as it is forked (Ray's issue 63202): to find out must not take for ever.
+        # With gRPC's fork handlers, one client server in twenty dies as it is forked (Ray's issue 63202).
+        limits["GRPC_ENABLE_FORK_SUPPORT"] = "0"
         limits["RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S"] = limits["TIMEOUT_FOR_SPECIFIC_SERVER_S"] = "60"
         env = {**os.environ, **limits, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
         env |= {DIARY: str(self.diaries), NODE: name}

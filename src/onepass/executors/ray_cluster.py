@@ -29,7 +29,7 @@ from onepass.methods.identity import code_digest
 
 ADDRESS = re.compile(r"(?:ray://)?([\w.-]+|\[[\da-fA-F:]+\]):(\d{1,5})")
 RETRIES = 10  # of one run, each from its last checkpoint; one that kills every worker must end some day
-JOINS = 3  # tries: from outside, Ray starts a server for each client, and one that dies as it starts fails the client
+JOINS = 3  # tries: from outside, Ray forks a server for each client, and some die of it (Ray's issue 63202)
 STARTING = 6.0  # seconds: ray start --head returns before its server for clients listens
 ARRIVAL = 60.0  # seconds after which a network drive shows what another machine wrote
 PATIENCE = 30.0  # seconds that runs have to save their state when they are told to stop
