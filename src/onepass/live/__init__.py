@@ -9,6 +9,7 @@
     state       the file of a model, and its older copies
     autosave    when that is written
     program     what predicts, as a graph: the small file for prediction, ONNX, torch.export
+    describe    what a model knows and keeps, as plain values
     folder      a folder of pictures as a stream
     classifier  StreamClassifier: scikit-learn's and river's names for a Model
 
