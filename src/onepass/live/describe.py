@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from onepass.live.drift import drift
 from onepass.live.model import Model
 
 
@@ -18,6 +19,7 @@ def describe(model: Model) -> dict[str, Any]:
             {"name": name, "samples": samples, "accuracy": right / total if total else None, "tested": total}
         )
     held, room = model.memory
+    moved = drift(model.prequential)
     confusion = [[names[t], names[p], n] for (t, p), n in model.prequential.confusion().items()]
     return {
         "method": recipe["method"],
@@ -28,6 +30,7 @@ def describe(model: Model) -> dict[str, Any]:
         "memory": [held, room],
         "accuracy": model.prequential.accuracy,
         "tested": len(model.prequential.window),
+        "drift": None if moved is None else moved.to_json(),
         "calibrated": model.prequential.calibrated,
         "temperature": model.prequential.temperature,
         "takes_back": model.learner.takes_back,
