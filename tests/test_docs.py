@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from onepass.config import LearnerConfig, ReplayConfig, options
 from onepass.learner.checks import PROMISES, check_learner
@@ -82,12 +83,18 @@ def test_the_readmes_python_runs(tmp_path: Path) -> None:
 
 @pytest.mark.system
 def test_the_learner_of_live_data_goes_on_where_it_was_saved(tmp_path: Path) -> None:
-    [program] = code("docs/live.md")
-    program += "print(learner.steps, learner.problem.n_classes)"
-    for steps in (1, 2):
-        done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    program, forgetting = code("docs/live.md")
+    for name, shade in (("photos/cat/1.jpg", 40), ("photos/dog/1.jpg", 200), ("new.jpg", 190)):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (40, 30), (shade, shade, 255 - shade)).save(tmp_path / name)
+    for lines, says in (
+        (program + "print(model.model_.version, model.model_.learned)", "2"),
+        (program + "model.partial_fit(['new.jpg'], ['bird']); print(model.model_.learned)", "3"),
+        (forgetting, "exact=1"),
+    ):
+        done = subprocess.run([sys.executable, "-c", lines], cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        assert done.stdout.splitlines()[-1] == f"{steps} 3"
+        assert says in done.stdout.splitlines()[-1]
 
 
 @pytest.mark.system

@@ -50,16 +50,14 @@ def test_it_works_in_a_pipeline_and_in_cross_validation(digits: Any) -> None:
     assert cross_val_score(pipeline, images.reshape(len(images), -1), y, cv=3).min() > 0.85
 
 
-@pytest.mark.parametrize(
-    "metric", [river.metrics.Accuracy(), river.metrics.CrossEntropy()], ids=lambda m: type(m).__name__
-)
-def test_river_evaluates_it(digits: Any, metric: Any) -> None:
+@pytest.mark.parametrize("metric", ["Accuracy", "CrossEntropy"])
+def test_river_evaluates_it(digits: Any, metric: str) -> None:
     images, y = digits
-    stream = [
+    stream: Any = [
         ({f"p{i}": float(v) for i, v in enumerate(x.ravel())}, int(c)) for x, c in zip(images[:400], y, strict=False)
     ]
-    found = river.evaluate.progressive_val_score(stream, StreamClassifier(), metric)
-    assert found.get() > 0.8 if isinstance(metric, river.metrics.Accuracy) else found.get() < 0.8
+    found = river.evaluate.progressive_val_score(stream, StreamClassifier(), getattr(river.metrics, metric)()).get()
+    assert found > 0.8 if metric == "Accuracy" else found < 0.8
 
 
 def test_single_samples_are_gathered_and_flushed() -> None:
@@ -73,6 +71,10 @@ def test_single_samples_are_gathered_and_flushed() -> None:
     assert model.model_.class_counts() == {"low": 4, "high": 3}
     assert model.predict_one({"b": 2.0, "a": 0.5}) == "low"
     assert sum(model.predict_proba_one({"a": 6.0, "b": 2.0}).values()) == pytest.approx(1)
+
+
+def loader(samples: Any, size: int) -> Any:
+    return torch.utils.data.DataLoader(samples, size)
 
 
 def forms(images: NDArray[np.uint8], folder: Path) -> dict[str, Any]:
@@ -95,7 +97,7 @@ def forms(images: NDArray[np.uint8], folder: Path) -> dict[str, Any]:
         "words": [str(path) for path in paths],
         "array of words": np.array([str(path) for path in paths]),
         "list of arrays": list(colour),
-        "loader": torch.utils.data.DataLoader([torch.from_numpy(c.transpose(2, 0, 1).copy()) for c in colour], 3),
+        "loader": loader([torch.from_numpy(c.transpose(2, 0, 1).copy()) for c in colour], 3),
     }
 
 
@@ -104,13 +106,13 @@ def test_every_form_of_the_same_images_gets_the_same_answer(digits: Any, tmp_pat
     model = StreamClassifier(image_size=8, settings=SMALL).fit(images[:300], y[:300])
     expected = model.predict_proba(images[300:310])
     for name, form in forms(images[300:310], tmp_path).items():
-        assert np.array_equal(model.predict_proba(form), expected), name
+        assert np.allclose(model.predict_proba(form), expected, atol=1e-5), name
 
 
 def test_a_loader_is_learned_batch_by_batch(digits: Any) -> None:
     images, y = digits
     pairs = [(torch.from_numpy(np.repeat(x[None], 3, axis=0)), int(c)) for x, c in zip(images[:60], y, strict=False)]
-    model = StreamClassifier(image_size=8, settings=SMALL).partial_fit(torch.utils.data.DataLoader(pairs, 16))
+    model = StreamClassifier(image_size=8, settings=SMALL).partial_fit(loader(pairs, 16))
     assert model.model_.learned == 60
 
 
@@ -192,7 +194,8 @@ def test_memory_and_learning_rate_change_on_a_living_learner(digits: Any) -> Non
     model = StreamClassifier("er", memory=50).partial_fit(x[:100], y[:100])
     assert model.model_.memory == (50, 50)
     model.set_params(memory=80, lr=0.01).partial_fit(x[100:500], y[100:500])
-    assert model.model_.memory == (80, 80)
+    held, room = model.model_.memory
+    assert 50 < held <= room == 80
     assert model.model_.learner.optimizers()[0][1].param_groups[0]["lr"] == 0.01
     model.set_params(memory=20).partial_fit(x[500:520], y[500:520])
     assert model.model_.memory == (20, 20)
@@ -210,3 +213,13 @@ def test_it_is_pickled_saved_and_loaded(digits: Any, tmp_path: Path) -> None:
     for one in (model, loaded):
         one.partial_fit(images[80:120], y[80:120])
     assert np.array_equal(loaded.decision_function(images[:9]), model.decision_function(images[:9])), "it goes on alike"
+
+
+def test_seven_images_beside_a_hundred_and_forty_six_are_found_again(digits: Any) -> None:
+    """Every class counts alike in the default method, however few of it there were."""
+    images, y = digits
+    many, few = images[y == 1][:146], images[y == 7]
+    x = np.concatenate([many, few[:7]])
+    model = StreamClassifier(image_size=8, settings=SMALL).fit(x, ["one"] * 146 + ["seven"] * 7)
+    assert (model.predict(few[7:]) == "seven").mean() > 0.6
+    assert (model.predict(images[y == 1][146:]) == "one").mean() > 0.6

@@ -131,7 +131,7 @@ def test_a_corrected_label_counts_as_if_it_had_come_first(method: str) -> None:
     again = model.learn(x[190:], y[190:])
     assert again.relabelled == sum(a != b for a, b in zip(wrong, y, strict=True))
     assert model.class_counts() == right.class_counts()
-    assert torch.allclose(model.learner.sums, right.learner.sums, atol=1e-2)  # type: ignore[union-attr, arg-type]
+    assert torch.allclose(model.learner.sums, right.learner.sums, atol=1e-2)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="Give X"):
         relabel(model, [model.journal.id_of(195)], ["d1" if y[195] != "d1" else "d2"])
 

@@ -50,7 +50,7 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
     batch: samples of a step; augment: how images are varied while they are learned
     by_content: whether samples without an id are known by their content, and learned once; default: images
     reject_below: the least probability of an answer; less is answered by `unknown` (default: "unknown", or -1)
-    autosave: a file that is written every minute, on SIGTERM and at the end of the process
+    autosave: a file that is written every minute, on SIGTERM and at the end of the process, and gone on from
     """
 
     _supervised = True  # river asks
@@ -101,16 +101,29 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
             del self.autosave_
         for name in ("model_", "classes_", "_waiting"):
             self.__dict__.pop(name, None)
-        return self.partial_fit(X, y)
+        return self._learn(X, y, None, None)
 
     def partial_fit(
         self, X: Any, y: Any = None, classes: Any = None, sample_ids: Sequence[str] | None = None
     ) -> StreamClassifier:
-        """Learn more. `classes` may announce some; others may come at any time. What has a known id is not learned."""
+        """Learn more, from where the file of `autosave` stands if there is one. `classes` may announce some; others may
+        come at any time. What has a known id is not learned again."""
+        self._resume()
         self.flush()
+        return self._learn(X, y, classes, sample_ids)
+
+    def _resume(self) -> None:
+        if hasattr(self, "model_") or self.autosave is None or not Path(self.autosave).exists():
+            return
+        self.model_ = load_model(self.autosave)
+        if len(self.model_.shape) == 1:
+            self.n_features_in_ = self.model_.shape[0]
+        self._learned()
+
+    def _learn(self, X: Any, y: Any, classes: Any, sample_ids: Sequence[str] | None) -> StreamClassifier:
         if is_loader(X):
             for x, labels in X:
-                self.partial_fit(x, labels, classes)
+                self._learn(x, labels, classes, None)
             return self
         labels = self._labels(y)
         x = self._samples(X, labels)
@@ -184,6 +197,7 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 
     def predict_proba_one(self, x: Any) -> dict[Label, float]:
         """By what is learned; samples that wait are not."""
+        self._resume()
         if not hasattr(self, "model_"):
             return {}
         snapshot = self.model_.snapshot()
@@ -331,6 +345,7 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
             self.autosave_ = Autosave(self.model_, self.autosave)
 
     def _asked(self, X: Any) -> Iterator[tuple[Snapshot, Tensor]]:
+        self._resume()
         self.flush()
         check_is_fitted(self, "model_")
         snapshot = self.model_.snapshot()
