@@ -120,7 +120,13 @@ class Model:
                     self.stopping()
 
     def __getstate__(self) -> dict[str, Any]:
-        dropped = {"_lock": None, "_owner": 0, "latest": None, "stopping": None, "on_learned": None}  # none of it can be copied
+        dropped = {
+            "_lock": None,
+            "_owner": 0,
+            "latest": None,
+            "stopping": None,
+            "on_learned": None,
+        }  # none of it can be copied
         return {**self.__dict__, **dropped}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -259,9 +259,7 @@ async def _misused(request: Request, error: Exception) -> Response:
     return answered({"error": str(error), "item": None}, 422)
 
 
-def build_app(
-    service: Service, *, token: str = "", hosts: Iterable[str] = (), largest: int = LARGEST
-) -> ASGIApp:
+def build_app(service: Service, *, token: str = "", hosts: Iterable[str] = (), largest: int = LARGEST) -> ASGIApp:
     """The whole server. `hosts` are the names it may be asked by, all if there are none."""
     api = Api(service, largest=largest)
     handlers: dict[Any, Any] = {

@@ -45,7 +45,7 @@ class Guard:
 
         async def sending(message: dict[str, object]) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", []), *HEADERS]  # type: ignore[misc]
+                message["headers"] = [*message.get("headers", []), *HEADERS]
             await send(message)  # type: ignore[arg-type]
 
         await (refused or self.app)(scope, receive, sending)  # type: ignore[arg-type]

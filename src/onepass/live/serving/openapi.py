@@ -63,7 +63,7 @@ def document(shape: tuple[int, ...]) -> dict[str, Any]:
                 (401, 403, 408, 413, 415, 422, 429, 503),
                 status=202,
                 body=_body(learn, images),
-                parameters=[_KEY, *([_query("label", LABEL["anyOf"][0]), _query("id", ID)] if images else [])],  # type: ignore[index]
+                parameters=[_KEY, *([_query("label", LABEL["anyOf"][0]), _query("id", ID)] if images else [])],
             )
         },
         "/v1/batches/{id}": {
@@ -124,7 +124,11 @@ def document(shape: tuple[int, ...]) -> dict[str, Any]:
     }
     return {
         "openapi": "3.1.0",
-        "info": {"title": "onepass serve", "version": __version__, "description": "A model that learns while it serves."},
+        "info": {
+            "title": "onepass serve",
+            "version": __version__,
+            "description": "A model that learns while it serves.",
+        },
         "paths": paths,
         "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
         "security": [{"token": []}],
@@ -211,7 +215,9 @@ PREDICTIONS = _object(
     }
 )
 _STATE_NAME = {"enum": ["queued", "learned", "failed"]}
-ACCEPTED = _object({"batch": {"type": "string"}, "ids": {"type": "array", "items": {"type": "string"}}, "state": _STATE_NAME})
+ACCEPTED = _object(
+    {"batch": {"type": "string"}, "ids": {"type": "array", "items": {"type": "string"}}, "state": _STATE_NAME}
+)
 BATCH = _object(
     {
         "batch": {"type": "string"},
@@ -226,7 +232,10 @@ FORGOTTEN = _object(
         "forgotten": COUNT,
         "from_memory": COUNT,
         "influenced": {**COUNT, "description": "1: stored nowhere, but predictions are still influenced"},
-        "erased_from_file": {"type": "boolean", "description": "false: the file cannot be written now; it is tried again"},
+        "erased_from_file": {
+            "type": "boolean",
+            "description": "false: the file cannot be written now; it is tried again",
+        },
     }
 )
 RELABELLED = _object({"id": {"type": "string"}, "label": LABEL, "changed": {"type": "boolean"}})
