@@ -52,6 +52,8 @@ def _write(file: IO[bytes], tensors: dict[str, Tensor], metadata: dict[str, str]
 
 
 def _bytes(value: Tensor) -> memoryview:
+    if not value.numel():  # whose stride may be 0, which torch does not view as bytes
+        return memoryview(b"")
     return value.cpu().contiguous().flatten().view(torch.uint8).numpy().data
 
 
