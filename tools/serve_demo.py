@@ -60,7 +60,7 @@ def post(address: str, token: str, items: list[dict[str, str]], key: str) -> boo
             return True
     except urllib.error.HTTPError as error:
         if error.code != 429:
-            raise
+            raise SystemExit(f"the server refused a digit: {error.code} {error.read().decode()}") from error
         return False
 
 

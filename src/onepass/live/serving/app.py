@@ -268,7 +268,6 @@ def build_app(service: Service, *, token: str = "", hosts: Iterable[str] = (), l
         QueueFullError: _full,
         ClosingError: _closing,
         UsageError: _misused,
-        asyncio.CancelledError: _closing,
     }
     api.metrics = Metrics(Starlette(routes=api.routes(), exception_handlers=handlers), service)
     return Guard(api.metrics, token, hosts)

@@ -196,8 +196,8 @@ class Service:
             self._abandoned = True
             self._thread.join()
         for left in self._queue:
-            if isinstance(left, Call):
-                left.result.cancel()
+            if isinstance(left, Call) and left.result.set_running_or_notify_cancel():
+                left.result.set_exception(ClosingError())
         return not self._queue
 
     # The thread that learns.
