@@ -32,7 +32,7 @@ from onepass.data.digits import load
 from onepass.live.model import Model
 from onepass.live.state import save_model
 
-METHOD, MEMORY = "er-ace", 200
+METHOD, NET, MEMORY = "er-ace", "small-cnn", 200
 TOGETHER = 4  # digits of a request
 
 
@@ -85,7 +85,7 @@ def main() -> int:
     values = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="onepass-demo-") as folder:
         path = Path(folder) / "digits.onepass"
-        save_model(Model.create((1, 8, 8), method=METHOD, memory=MEMORY), path)
+        save_model(Model.create((1, 8, 8), method=METHOD, net=NET, memory=MEMORY), path)
         token = secrets.token_urlsafe(16)
         command = [sys.executable, "-m", "onepass", "serve", str(path), "--port", str(values.port)]
         environment = {**os.environ, "ONEPASS_TOKEN": token}

@@ -33,7 +33,7 @@ def vectors(n: int, label: str, centre: float) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     path = tmp_path_factory.mktemp("served") / "m.onepass"
-    save_model(Model.create((1, 8, 8), method="ncm", net="identity"), path)
+    save_model(Model.create((1, 8, 8), method="er", memory=50), path)
     with served(path) as server:
         yield server
 

@@ -98,7 +98,7 @@ def sample_of(row: Any, shape: tuple[int, ...], more: set[str]) -> Tensor:
 def picture(content: bytes, shape: tuple[int, ...]) -> Tensor:
     """An image file as a sample."""
     try:
-        return torch.from_numpy(np.ascontiguousarray(one_image(content, shape)))
+        return torch.from_numpy(one_image(content, shape).copy())
     except (BadImage, UsageError) as error:
         raise Refused(422, f"Expected an image: {error}.") from error
     except RunError as error:

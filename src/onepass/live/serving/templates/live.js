@@ -2,7 +2,7 @@
 // Asks this server alone. Text enters as text nodes only, never as markup.
 const EVERY = 1000, SLOWLY = 5000; // milliseconds
 const MATRIX = 25, MISTAKES = 20; // classes up to which the confusion is a table; lines of it otherwise
-const SHOWN = 120; // samples of the memory
+const SHOWN = innerWidth < 640 ? 30 : 108; // samples of the memory
 const byId = (id) => document.getElementById(id);
 const make = (tag, attributes = {}, ...children) => {
   const node = document.createElement(tag);
@@ -99,7 +99,7 @@ const showConfusion = (facts) => {
       cell.style.setProperty("--share", `${n ? 15 + (85 * n) / total.get(label) : 0}%`);
       return cell;
     })));
-  const head = make("tr", {}, make("td"), ...names.map((name) => make("th", { scope: "col", title: name }, String(name))));
+  const head = make("tr", {}, make("th"), ...names.map((name) => make("th", { scope: "col", title: name }, String(name))));
   byId("matrix").replaceChildren(make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows)));
 };
 
@@ -146,6 +146,7 @@ const refreshMemory = async () =>
 
 const refresh = async () => {
   const [facts, events] = await Promise.all([ask("/v1/classes"), ask(`/v1/events?after=${state.after}`)]);
+  facts.classes.sort((a, b) => String(a.name).localeCompare(String(b.name), "en", { numeric: true }));
   state.facts = facts;
   showFacts(facts); showClasses(facts); showConfusion(facts); showEvents(events);
   byId("learn").disabled = facts.read_only;
