@@ -2,10 +2,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint types unit system soak bench docs clean
+.PHONY: demo serve-demo test lint types unit system soak bench docs clean
 
 demo: .venv/ready
 	$(BIN)/onepass compare finetune er er-fsl --stream digits --memory 100 --runs 5 --out onepass-runs/demo
+
+serve-demo: .venv/ready-serve # a page at which digits arrive; Ctrl-C ends it
+	$(BIN)/python tools/serve_demo.py
 
 test: lint types unit system
 
@@ -39,6 +42,10 @@ docs: .venv/ready
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo 'onepass needs Python 3.10 or newer: make PYTHON=python3.11 demo'; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+.venv/ready-serve: .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[serve]'
 	@touch $@
 
 .venv/ready-test: .venv/ready

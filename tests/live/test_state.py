@@ -279,3 +279,9 @@ def test_a_prediction_file_opens_without_what_exports(tmp_path: Path) -> None:
         "sys.exit('sympy' in sys.modules or 'sklearn' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code, str(tmp_path / "p")]).returncode == 0
+
+
+def test_a_model_that_knows_nothing_is_saved_and_learns_on(tmp_path: Path) -> None:
+    save_model(Model.create((1, 8, 8), method="er", memory=10), tmp_path / "m.onepass")
+    model = load_model(tmp_path / "m.onepass")
+    assert model.learn(torch.zeros(1, 1, 8, 8, dtype=torch.uint8), ["a"]).learned == 1

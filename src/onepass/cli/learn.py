@@ -49,7 +49,7 @@ def learn(command: str, words: Sequence[str]) -> None:
     add("--json", action="store_true", help="print what was done as JSON")
     settings = add_settings(parser, {method: method_class(method).Config} if method else {})
     values = parser.parse(words)
-    with _claimed(values.model):
+    with claimed(values.model):
         _learn(values, method, given(values, settings))
 
 
@@ -127,7 +127,7 @@ def _report(values: argparse.Namespace, model: Model, done: Progress, quarantine
 
 
 @contextmanager
-def _claimed(path: Path) -> Iterator[None]:
+def claimed(path: Path) -> Iterator[None]:
     """One process learns into a file at a time."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.lock")

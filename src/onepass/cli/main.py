@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from onepass import __version__
-from onepass.cli import check, cost, data, learn, methods, model, report, reproduce, run, signals, tune
+from onepass.cli import check, cost, data, learn, methods, model, report, reproduce, run, serve, signals, tune
 from onepass.cli.console import prepare_output
 from onepass.cli.flags import Parser
 from onepass.cli.signals import handled, interrupt
@@ -28,6 +28,7 @@ EXAMPLES = """\
   onepass check mymodule:MyLearner
   onepass learn photos/ --model m.onepass --watch
   onepass predict m.onepass new/ --top 3
+  onepass serve m.onepass --watch photos/
 """
 
 
@@ -50,6 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "inspect": model.inspect,
         "forget": model.forget,
         "export": model.export,
+        "serve": serve.serve,
     }
     parser = Parser(prog="onepass", description="Online continual learning.", epilog="examples:\n" + EXAMPLES)
     parser.add_argument("--version", action="version", version=f"onepass {__version__}")
@@ -61,7 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "data: get and check data sets; cost: FLOPs and bytes beside ER's; reproduce: the paper's tables and figures; "
         "report: a page of stored runs; tune: choose settings on held-back images; "
         "check: a learner of your own against the contract; "
-        "learn: a folder of images into a model that is kept; predict, inspect, forget, export: what is done with it",
+        "learn: a folder of images into a model that is kept; predict, inspect, forget, export: what is done with it; "
+        "serve: the same over HTTP, and a page",
     )
     prepare_output()
     try:

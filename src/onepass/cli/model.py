@@ -115,6 +115,7 @@ def inspect(command: str, words: Sequence[str]) -> None:
     parser = _parser(command, "What a model knows, and what it keeps.")
     parser.add_argument("--json", action="store_true", help="as JSON, with the confusion of classes and the quarantine")
     values = parser.parse(words)
+    from onepass.live.describe import describe
     from onepass.live.state import load_model
 
     found = describe(load_model(values.model, values.allow))
@@ -131,36 +132,6 @@ def inspect(command: str, words: Sequence[str]) -> None:
         print(printable(f"  {row['name']}: {row['samples']} samples{share}"))
     if found["quarantine"]:
         print(f"{len(found['quarantine'])} files are not learned; --json says why")
-
-
-def describe(model: Model) -> dict[str, Any]:
-    """All that a person or a program may ask of a model."""
-    recipe, tested = model.learner.recipe or {}, model.prequential.by_class()
-    names = model.labels.names
-    classes = []
-    for c, (name, samples) in enumerate(model.class_counts().items()):
-        right, total = tested.get(c, (0, 0))
-        classes.append(
-            {"name": name, "samples": samples, "accuracy": right / total if total else None, "tested": total}
-        )
-    held, room = model.memory
-    confusion = [[names[t], names[p], n] for (t, p), n in model.prequential.confusion().items()]
-    return {
-        "method": recipe["method"],
-        "net": recipe["net"],
-        "shape": list(model.shape),
-        "settings": model.learner.config.to_json(),
-        "samples": model.learned,
-        "memory": [held, room],
-        "accuracy": model.prequential.accuracy,
-        "tested": len(model.prequential.window),
-        "calibrated": model.prequential.calibrated,
-        "temperature": model.prequential.temperature,
-        "takes_back": model.learner.takes_back,
-        "classes": classes,
-        "confusion": confusion,
-        "quarantine": {str(row[0]): str(row[3]) for row in model.cursor.tree.get("quarantine", [])},
-    }
 
 
 def forget(command: str, words: Sequence[str]) -> None:

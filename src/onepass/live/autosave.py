@@ -13,7 +13,7 @@ from typing import Any
 
 from onepass.errors import RunError
 from onepass.live.model import Model
-from onepass.live.state import save_model
+from onepass.live.state import OLDER, remove_older, save_model
 
 SECONDS = 60.0
 
@@ -29,7 +29,8 @@ class Autosave:
         self.model, self.path, self.seconds = model, Path(path), seconds
         self.failure = ""  # why the last try failed
         self._saved = model.version if self.path.exists() else -1
-        self._writing = threading.Lock()
+        self._erasing = False  # whether older copies hold what was forgotten
+        self._writing = threading.RLock()
         self._closing = threading.Event()
         self._before: Any = None
         atexit.register(self.close)
@@ -38,14 +39,28 @@ class Autosave:
         self._thread = threading.Thread(target=self._run, name="onepass-autosave", daemon=True)
         self._thread.start()
 
+    @property
+    def saved(self) -> int:
+        """The version of the model that the file holds; -1: none of this process."""
+        return self._saved
+
+    def erase(self) -> bool:
+        """Write the file and remove its older copies: they may hold what was forgotten just now."""
+        with self._writing:
+            self._erasing = True
+            return self.save()
+
     def save(self) -> bool:
         """Write what has changed. Whether it is written now."""
         with self._writing:
-            if self.model.version == self._saved:
+            if self.model.version == self._saved and not self._erasing:
                 return True
             try:
-                self._saved = save_model(self.model, self.path)
-            except RunError as error:
+                self._saved = save_model(self.model, self.path, older=0 if self._erasing else OLDER)
+                if self._erasing:
+                    remove_older(self.path)
+                    self._erasing = False
+            except (RunError, OSError) as error:
                 if str(error) != self.failure:
                     print(f"onepass: {error}; it is tried again in {self.seconds:g} s", file=sys.stderr)
                 self.failure = str(error)

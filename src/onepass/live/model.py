@@ -64,6 +64,7 @@ class Model:
         self.version = 0  # changes with whatever changes
         self.latest: Snapshot | None = None
         self.stopping: Callable[[], None] | None = None  # called when the call under way is over
+        self.on_learned: Callable[[Tensor, list[int], Sequence[bytes | None]], None] | None = None  # after each step
         self._lock, self._owner = threading.RLock(), 0
 
     @classmethod
@@ -119,7 +120,13 @@ class Model:
                     self.stopping()
 
     def __getstate__(self) -> dict[str, Any]:
-        dropped = {"_lock": None, "_owner": 0, "latest": None, "stopping": None}  # none of it can be copied
+        dropped = {
+            "_lock": None,
+            "_owner": 0,
+            "latest": None,
+            "stopping": None,
+            "on_learned": None,
+        }  # none of it can be copied
         return {**self.__dict__, **dropped}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -192,6 +199,8 @@ class Model:
         for c in classes:
             self.counts[c] += 1
         self.changed()
+        if self.on_learned is not None:
+            self.on_learned(x, classes, digests)
 
     def _test(self, x: Tensor, classes: list[int], numbers: list[int]) -> None:
         """Predict some of these samples, which are about to be learned."""

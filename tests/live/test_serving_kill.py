@@ -1,0 +1,60 @@
+"""A served learner that is killed: what it said is saved is there, and what is sent again is learned once."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import torch
+from helpers import linux_only
+from serving_helpers import served
+
+from onepass.live.state import load_model
+
+BATCHES, EACH, KILLS = 40, 5, 4
+
+
+def batch(n: int) -> list[dict[str, Any]]:
+    """Vectors without ids: the request's key alone says that they came before."""
+    rng = torch.Generator().manual_seed(n)
+    rows = torch.randn(EACH, 4, generator=rng) + n % 3
+    return [{"vector": row, "label": f"class {n % 3}"} for row in rows.tolist()]
+
+
+@linux_only
+@pytest.mark.system
+def test_killed_at_random_moments_nothing_saved_is_lost_and_nothing_is_learned_twice(tmp_path: Path) -> None:
+    path, chance = tmp_path / "m.onepass", random.Random(0)
+    open_batches, saved = set(range(BATCHES)), set[int]()
+    for round_ in range(KILLS + 1):
+        with served(path, "--vectors", "4", "--save-seconds", "0.05") as server:
+            for n in saved:  # what was said to be saved still is
+                first = server.learn(batch(n), f"batch {n}")
+                assert first["state"] == "learned"
+                assert server.client.get(f"/v1/batches/{first['batch']}").json()["saved"] is True
+            killer = threading.Timer(chance.uniform(0.05, 0.6), server.process.kill)
+            if round_ < KILLS:
+                killer.start()
+            try:
+                waiting = {n: server.learn(batch(n), f"batch {n}")["batch"] for n in sorted(open_batches)}
+                end = time.monotonic() + 120
+                while open_batches and time.monotonic() < end:
+                    for n in sorted(open_batches):
+                        if server.client.get(f"/v1/batches/{waiting[n]}").json()["saved"]:
+                            saved.add(n)
+                            open_batches.discard(n)
+            except httpx.TransportError:
+                assert round_ < KILLS
+            killer.cancel()
+            if round_ == KILLS:
+                assert not open_batches
+                server.learn(batch(0), "batch 0")  # once more, as a client that lost the answer would
+                server.knows(BATCHES * EACH)
+    model = load_model(path)
+    assert model.learned == BATCHES * EACH
+    assert model.class_counts() == {f"class {c}": EACH * len(range(c, BATCHES, 3)) for c in range(3)}

@@ -1,0 +1,53 @@
+"""The server against its own OpenAPI document, by schemathesis: requests that fit it and requests that do not."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import pytest
+import schemathesis
+import torch
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis.checks import CHECKS  # noqa: F401  # registers them
+from serving_helpers import TOKEN, png, served
+
+from onepass.live.model import Model
+from onepass.live.state import save_model
+
+PICTURES = [base64.b64encode(png(torch.full((1, 8, 8), shade, dtype=torch.uint8))).decode() for shade in range(20)]
+schemathesis.openapi.format("onepass-image", st.sampled_from(PICTURES))
+EXAMPLES = 15  # of each operation
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("kind", ["vectors", "images"])
+def test_schemathesis_finds_nothing(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "m.onepass"
+    save_model(Model.create((3,) if kind == "vectors" else (1, 8, 8), method="er", memory=20), path)
+    with served(path) as server:
+        address = server.address.partition("#")[0]
+        schema = schemathesis.openapi.from_url(f"{address}openapi.json")
+        tried = 0
+        for found in schema.get_all_operations():
+            operation = found.ok()
+            for mode in (schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE):
+
+                @settings(
+                    max_examples=EXAMPLES,
+                    deadline=None,
+                    database=None,
+                    derandomize=True,
+                    phases=[Phase.generate],
+                    suppress_health_check=list(HealthCheck),
+                )
+                @given(case=operation.as_strategy(generation_mode=mode))
+                def check(case: schemathesis.Case) -> None:
+                    nonlocal tried
+                    case.call_and_validate(base_url=address, headers={"Authorization": f"Bearer {TOKEN}"})
+                    tried += 1
+
+                check()
+        assert tried > 100
+        assert server.client.get("/healthz").status_code == 200
