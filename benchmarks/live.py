@@ -51,9 +51,8 @@ def images(n: int, seed: int) -> tuple[np.ndarray[Any, np.dtype[np.uint8]], np.n
     return rng.integers(0, 256, (n, 3, SIDE, SIDE), dtype=np.uint8), rng.integers(0, CLASSES, n)
 
 
-def learning(method: str, net: str, batch: int, rounds: int) -> dict[str, float]:
-    """The same images by both, from the state after 2,000 of them (statistics) or 200 (gradient steps)."""
-    begin = 2000 if net == "linear" else 200
+def learning(method: str, net: str, batch: int, begin: int, rounds: int) -> dict[str, float]:
+    """The same images by both, after so many that both have learned before: young models are tested more often."""
     kept = StreamClassifier(method, net=net, random_state=0, batch=batch).fit(*images(begin, 0))
     bare = build(method, Problem(CLASSES, (3, SIDE, SIDE), "colour"), net=net)
     x, y = images(begin, 0)
@@ -132,11 +131,16 @@ def main() -> None:
     parser.add_argument("--save", type=Path, help="where to write the figures as JSON")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    plan = {"patch-lda": ("linear", 64, 40), "er-ace": ("slim-resnet18", 10, 8)}
+    plan = {
+        "patch-lda, from 2,000 images on": ("patch-lda", "linear", 64, 2000, 32),
+        "patch-lda, from 8,000 images on": ("patch-lda", "linear", 64, 8000, 128),
+        "er-ace, from 200 images on": ("er-ace", "slim-resnet18", 10, 200, 8),
+    }
     figures: dict[str, Any] = {}
-    for method, (net, batch, rounds) in plan.items():
-        figures[method] = learning(method, net, batch, 3 if options.quick else rounds)
-        print(method, json.dumps(figures[method], indent=1), flush=True)
+    for what, (method, net, batch, begin, rounds) in plan.items():
+        begin, rounds = (200, 3) if options.quick else (begin, rounds)
+        figures[what] = learning(method, net, batch, begin, rounds)
+        print(what, json.dumps(figures[what], indent=1), flush=True)
     figures["vectors_a_second_learned"] = vectors(3 if options.quick else 20)
     print(json.dumps(figures["vectors_a_second_learned"], indent=1))
     if options.save:
