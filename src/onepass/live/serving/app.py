@@ -84,9 +84,7 @@ class Api:
             answers = await self._thread("predict", work)
         for item, answer in enumerate(answers):
             if not all(math.isfinite(p) for _, p in answer):
-                raise Refused(
-                    422, f"item {item}: Expected a sample like those learned, got one beyond all scores.", item
-                )
+                raise Refused(422, f"item {item}: Expected a sample like those learned, got one without a score.", item)
         predictions = [{"classes": [{"class": c, "probability": p} for c, p in answer]} for answer in answers]
         facts = {"calibrated": snapshot.calibrated, "samples": snapshot.learned}
         return answered({"predictions": predictions, **facts})
