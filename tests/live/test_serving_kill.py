@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 import pytest
 import torch
-from helpers import linux_only
-from serving_helpers import served
 
+from helpers import linux_only
 from onepass.live.state import load_model
+from serving_helpers import served
 
 BATCHES, EACH, KILLS = 40, 5, 4
 

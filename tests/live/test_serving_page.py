@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import NoBrowserError, start
 from playwright.sync_api import expect, sync_playwright
-from serving_helpers import Served, image, png, served
 
+from browser import NoBrowserError, start
 from onepass.data.digits import load
 from onepass.live.model import Model
 from onepass.live.state import save_model
+from serving_helpers import Served, image, png, served
 
 DIGITS = load()
 expect.set_options(timeout=60_000)

@@ -10,11 +10,10 @@ import schemathesis
 import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from schemathesis.checks import CHECKS  # noqa: F401  # registers them
-from serving_helpers import TOKEN, png, served
 
 from onepass.live.model import Model
 from onepass.live.state import save_model
+from serving_helpers import TOKEN, png, served
 
 PICTURES = [base64.b64encode(png(torch.full((1, 8, 8), shade, dtype=torch.uint8))).decode() for shade in range(20)]
 schemathesis.openapi.format("onepass-image", st.sampled_from(PICTURES))
@@ -25,7 +24,9 @@ EXAMPLES = 15  # of each operation
 @pytest.mark.parametrize("kind", ["vectors", "images"])
 def test_schemathesis_finds_nothing(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "m.onepass"
-    save_model(Model.create((3,) if kind == "vectors" else (1, 8, 8), method="er", memory=20), path)
+    model = Model.create((3,) if kind == "vectors" else (1, 8, 8), method="er", memory=20)
+    model.learn(torch.zeros(1, *model.shape, dtype=torch.float32 if kind == "vectors" else torch.uint8), ["a"])
+    save_model(model, path)
     with served(path) as server:
         address = server.address.partition("#")[0]
         schema = schemathesis.openapi.from_url(f"{address}openapi.json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -81,6 +82,9 @@ class Api:
 
         async with self._body(request) as body:
             answers = await self._thread("predict", work)
+        for item, answer in enumerate(answers):
+            if not all(math.isfinite(p) for _, p in answer):
+                raise Refused(422, f"item {item}: Expected a sample like those learned, got one without a score.", item)
         predictions = [{"classes": [{"class": c, "probability": p} for c, p in answer]} for answer in answers]
         facts = {"calibrated": snapshot.calibrated, "samples": snapshot.learned}
         return answered({"predictions": predictions, **facts})
@@ -179,7 +183,7 @@ class Api:
         return answered({"status": "ready" if good else "closing"}, 200 if good else 503)
 
     async def openapi(self, request: Request) -> Response:
-        return answered(document(self.service.model.shape))
+        return answered(document(self.service.model.shape, self.service.model.labels.names))
 
     async def show_metrics(self, request: Request) -> Response:
         return Response(self.metrics.text(), media_type="text/plain; version=0.0.4")

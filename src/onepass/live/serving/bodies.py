@@ -15,15 +15,15 @@ from torch import Tensor
 
 from onepass.data.images import BadImage
 from onepass.errors import RunError, UsageError
-from onepass.live.journal import digest_of
 from onepass.live.labels import LONGEST, Label, plain_label
 from onepass.live.samples import one_image, vector_tensor
 
 MOST_ITEMS = 256  # of a request
 LONGEST_ID = 200  # letters
+LARGEST_VALUE = 1e15  # of a vector, either sign: squares of larger ones leave float32
 
 
-class Refused(Exception):  # noqa: N818  # a request, not a fault
+class Refused(Exception):  # a request, not a fault
     """An answer that says why not; `item` is the place of the bad one."""
 
     def __init__(self, status: int, reason: str, item: int | None = None, headers: Mapping[str, str] | None = None):
@@ -59,18 +59,17 @@ def items_of(body: bytes, shape: tuple[int, ...], *, labelled: bool) -> Items:
         raise Refused(422, "Expected items, a list of at least one sample.")
     if len(rows) > MOST_ITEMS:
         raise Refused(413, f"Expected at most {MOST_ITEMS} items, got {len(rows)}. Send several requests.")
+    if isinstance(top, float) and top.is_integer():  # 3.0 is a whole number in JSON
+        top = int(top)
     if "top" in found and (type(top) is not int or not 1 <= top <= 1000):
         raise Refused(422, f"Expected top from 1 to 1000, got {_shown(top)}.")
     labels, ids, samples = [], [], []
-    classes: dict[bytes, Label] = {}
     for place, row in enumerate(rows):
         try:
             samples.append(sample_of(row, shape, {"label", "id"} if labelled else set()))
             if labelled:
                 labels.append(label_of(row.get("label")))
                 ids.append(id_of(row["id"]) if "id" in row else None)
-                if (name := ids[-1]) is not None and classes.setdefault(digest_of(name), labels[-1]) != labels[-1]:
-                    raise Refused(422, f"Expected one label for id {_shown(name)}, got two.")
         except Refused as error:
             raise Refused(error.status, f"item {place}: {error.reason}", place) from error
     return Items(torch.stack(samples), labels, ids, top)
@@ -110,6 +109,8 @@ def _vector(value: Any, width: int) -> Tensor:
     if not good or len(value) != width:
         got = f"{len(value)}" if good else _shown(value)
         raise Refused(422, f"Expected a vector of {width} numbers, got {got}.")
+    if not all(-LARGEST_VALUE <= number <= LARGEST_VALUE for number in value):
+        raise Refused(422, f"Expected finite numbers from {-LARGEST_VALUE:g} to {LARGEST_VALUE:g}.")
     try:
         return vector_tensor(np.array([value], dtype=np.float64), width)[0]
     except (UsageError, OverflowError) as error:
@@ -136,8 +137,8 @@ def id_of(value: Any) -> str:
 def _text(value: str, longest: int, what: str) -> str:
     if len(value) > longest:
         raise Refused(422, f"Expected {what} of at most {longest} letters, got {len(value)}.")
-    if any(ord(letter) < 32 or 0xD800 <= ord(letter) < 0xE000 for letter in value):
-        raise Refused(422, f"Expected {what} of letters that can be written, got {_shown(value)}.")
+    if any(0xD800 <= ord(letter) < 0xE000 for letter in value):
+        raise Refused(422, f"Expected {what} that is Unicode, got {_shown(value)}.")
     return value
 
 

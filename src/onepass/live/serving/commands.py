@@ -49,12 +49,10 @@ def learn(service: Service, items: Items, key: str | None, body: bytes, query: s
         digest_of(given).hex() if given is not None else (content or digest_of(f"{id}/{place}")).hex()
         for place, (given, content) in enumerate(zip(items.ids, found, strict=True))
     ]
-    labels: dict[str, Label] = {}
-    for place, (digest, label) in enumerate(zip(digests, items.labels, strict=True)):
-        if labels.setdefault(digest, label) != label:
-            raise Refused(422, f"item {place}: Expected one label for each sample, got two for the same.", place)
     ids = [digest if given is None else given for given, digest in zip(items.ids, digests, strict=True)]
-    request = Request(id, items.x, items.labels, digests, keyed, request_digest(body, query.encode()))
+    last = sorted({digest: place for place, digest in enumerate(digests)}.values())  # of a sample that comes twice
+    x, labels = items.x[last], [items.labels[place] for place in last]
+    request = Request(id, x, labels, [digests[place] for place in last], keyed, request_digest(body, query.encode()))
     batch = service.submit(request, ids)
     return id, {"batch": id, "ids": batch.ids or ids, "state": batch.state}
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 OPEN = frozenset({"/", "/healthz", "/readyz", "/openapi.json"})  # hold nothing of the model
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -43,12 +43,12 @@ class Guard:
             return
         refused = self._refusal(scope["path"], Headers(scope=scope))
 
-        async def sending(message: dict[str, object]) -> None:
+        async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", []), *HEADERS]
-            await send(message)  # type: ignore[arg-type]
+            await send(message)
 
-        await (refused or self.app)(scope, receive, sending)  # type: ignore[arg-type]
+        await (refused or self.app)(scope, receive, sending)
 
     def _refusal(self, path: str, headers: Headers) -> JSONResponse | None:
         host = _name(headers.get("host", ""))

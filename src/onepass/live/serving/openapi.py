@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from onepass import __version__
-from onepass.live.labels import LONGEST
-from onepass.live.serving.bodies import LONGEST_ID, MOST_ITEMS
+from onepass.live.labels import LONGEST, Label
+from onepass.live.serving.bodies import LARGEST_VALUE, LONGEST_ID, MOST_ITEMS
 from onepass.live.serving.commands import LONGEST_KEY
 
 REASONS = {
@@ -23,24 +24,25 @@ REASONS = {
     501: "What this needs is not installed, or the method cannot do it",
     503: "Too busy, or about to stop",
 }
-TEXT = "^[^\\u0000-\\u001f\\ud800-\\udfff]+$"
-LABEL = {
-    "description": "The name of a class. A model has words or numbers, not both.",
+WORD = {"type": "string", "minLength": 1, "maxLength": LONGEST}
+NUMBER = {
     "anyOf": [
-        {"type": "string", "minLength": 1, "maxLength": LONGEST, "pattern": TEXT},
         {"type": "integer", "minimum": 1 - 2**53, "maximum": 2**53 - 1},
-        {"type": "number"},
-    ],
+        {"type": "number", "not": {"type": "integer"}},
+    ]
 }
+LABEL = {"description": "The name of a class. A model has words or numbers, not both.", "anyOf": [WORD, NUMBER]}
 COUNT = {"type": "integer", "minimum": 0}
 SHARE = {"type": ["number", "null"], "minimum": 0, "maximum": 1}
 TOP = {"type": "integer", "minimum": 1, "maximum": 1000, "default": 3}
-ID = {"type": "string", "minLength": 1, "maxLength": LONGEST_ID, "pattern": TEXT}
+ID = {"type": "string", "minLength": 1, "maxLength": LONGEST_ID}
 
 
-def document(shape: tuple[int, ...]) -> dict[str, Any]:
+def document(shape: tuple[int, ...], names: Sequence[Label] = ()) -> dict[str, Any]:
+    """For a model of samples of a shape that knows classes of these names: new ones must be of their kind."""
     kind, value = _sample(shape)
-    sample, labelled = {kind: value}, {kind: value, "label": LABEL, "id": ID}
+    label = LABEL if not names else WORD if isinstance(names[0], str) else NUMBER
+    sample, labelled = {kind: value}, {kind: value, "label": label, "id": ID}
     images = kind == "image"
     predict = _object({"items": _items(_object(sample)), "top": TOP}, ["items"])
     learn = _object({"items": _items(_object(labelled, [kind, "label"]))})
@@ -63,7 +65,7 @@ def document(shape: tuple[int, ...]) -> dict[str, Any]:
                 (401, 403, 408, 413, 415, 422, 429, 503),
                 status=202,
                 body=_body(learn, images),
-                parameters=[_KEY, *([_query("label", LABEL["anyOf"][0]), _query("id", ID)] if images else [])],
+                parameters=[_KEY, *([_query("label", label), _query("id", ID)] if images else [])],
             )
         },
         "/v1/batches/{id}": {
@@ -87,7 +89,7 @@ def document(shape: tuple[int, ...]) -> dict[str, Any]:
                 (401, 403, 404, 408, 413, 415, 422, 429, 503),
                 body={
                     "required": True,
-                    "content": {"application/json": {"schema": _object({"label": LABEL, **sample}, ["label"])}},
+                    "content": {"application/json": {"schema": _object({"label": label, **sample}, ["label"])}},
                 },
                 parameters=[_path("id", ID)],
             ),
@@ -139,7 +141,7 @@ def _sample(shape: tuple[int, ...]) -> tuple[str, dict[str, Any]]:
     if len(shape) == 3:
         text = "An image file (JPEG, PNG, WebP, ...) in base64"
         return "image", {"type": "string", "format": "onepass-image", "contentEncoding": "base64", "description": text}
-    number = {"type": "number", "minimum": -3e38, "maximum": 3e38}
+    number = {"type": "number", "minimum": -LARGEST_VALUE, "maximum": LARGEST_VALUE}
     return "vector", {"type": "array", "items": number, "minItems": shape[0], "maxItems": shape[0]}
 
 
