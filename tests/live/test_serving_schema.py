@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from pathlib import Path
+from typing import Any
 
 import pytest
 import schemathesis
@@ -32,7 +33,7 @@ def test_schemathesis_finds_nothing(tmp_path: Path, kind: str) -> None:
         schema = schemathesis.openapi.from_url(f"{address}openapi.json")
         tried = 0
         for found in schema.get_all_operations():
-            operation = found.ok()
+            operation: Any = found.ok()  # type: ignore[union-attr]  # a document that cannot be read fails here
             for mode in (schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE):
 
                 @settings(
@@ -44,7 +45,7 @@ def test_schemathesis_finds_nothing(tmp_path: Path, kind: str) -> None:
                     suppress_health_check=list(HealthCheck),
                 )
                 @given(case=operation.as_strategy(generation_mode=mode))
-                def check(case: schemathesis.Case) -> None:
+                def check(case: Any) -> None:
                     nonlocal tried
                     case.call_and_validate(base_url=address, headers={"Authorization": f"Bearer {TOKEN}"})
                     tried += 1
