@@ -32,7 +32,7 @@ from onepass.data.digits import load
 from onepass.live.model import Model
 from onepass.live.state import save_model
 
-METHOD, NET, MEMORY = "er-ace", "small-cnn", 200
+METHOD, NET, MEMORY = "scr", "small-cnn", 200
 TOGETHER = 4  # digits of a request
 
 
