@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import io
 import json
@@ -23,27 +24,43 @@ from onepass.data import cifar, fetch, parquet
 from onepass.data.catalog import Datasets
 from onepass.errors import UsageError
 
-LOAD = """
-import json, resource, sys
+LOADER = """
+import json, os, resource, sys
 import torch
 from onepass.data import cache, csv_table, folder, images, npy, npz, parquet_table
 from onepass.data.catalog import Datasets
 from onepass.errors import BadData, UsageError
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-try:
-    Datasets(sys.argv[2]).load(sys.argv[1])
-    said = ""
-except (UsageError, BadData) as error:
-    said = str(error)
-print(json.dumps([said, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024]))
+for line in sys.stdin:
+    path, data = json.loads(line)
+    if os.fork():
+        if os.wait()[1]:
+            print(json.dumps(["it died", 0]), flush=True)
+        continue
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    try:
+        Datasets(data).load(path)
+        said = ""
+    except (UsageError, BadData) as error:
+        said = str(error)
+    print(json.dumps([said, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024]), flush=True)
+    os._exit(0)
 """
+
+
+@functools.cache
+def loader() -> subprocess.Popen[str]:
+    """Forks a process for each file, as to import torch takes longer than to load one; ends with its input, and so with
+    this process."""
+    return subprocess.Popen([sys.executable, "-c", LOADER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def loaded(path: Path, data: Path) -> tuple[str, int]:
     """What loading says, and the megabytes it takes."""
-    done = subprocess.run([sys.executable, "-c", LOAD, str(path), str(data)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    said, megabytes = json.loads(done.stdout)
+    asked, answers = loader().stdin, loader().stdout
+    assert asked is not None
+    assert answers is not None
+    print(json.dumps([str(path), str(data)]), file=asked, flush=True)
+    said, megabytes = json.loads(answers.readline())
     return said, megabytes
 
 

@@ -21,6 +21,7 @@ from onepass.learner.trial import (
     LOSS,
     NO_REFERENCE,
     SHORT,
+    SMALL,
     Trial,
     complaints,
     learn,
@@ -140,7 +141,7 @@ def _average_is_beside(trial: Trial) -> None:
 
 
 def _learns(trial: Trial) -> None:
-    learner = trial(small={"memory": 20})
+    learner = trial(small={name: value for name, value in SMALL.items() if name != "epochs"})
     task = toy_tasks()[0]
     learn(learner, [task], n=60)
     asked = list(trial.batches(task, n=20))

@@ -20,7 +20,9 @@ from onepass.learner.problem import Problem
 from onepass.learner.toy_problem import BATCHES, IMAGES, toy_batches, toy_body, toy_tasks
 
 SHORT = 5  # batches of a task where nothing depends on their number: as many as fill the memory
-SMALL: Mapping[str, Any] = MappingProxyType({"memory": 20, "epochs": 2})  # settings that only cost time here
+SMALL: Mapping[str, Any] = MappingProxyType(  # settings that only cost time here, if the method has them
+    {"memory": 20, "epochs": 2, "updates": 2, "filters": 20, "features": 50}
+)
 
 Made = TypeVar("Made")
 
