@@ -34,14 +34,14 @@ def test_killed_at_random_moments_nothing_saved_is_lost_and_nothing_is_learned_t
     for round_ in range(KILLS + 1):
         with served(path, "--vectors", "4", "--save-seconds", "0.05") as server:
             for n in saved:  # what was said to be saved still is
-                first = server.learn(batch(n), f"batch {n}")
+                first = server.learn(batch(n), f"batch-{n}")
                 assert first["state"] == "learned"
                 assert server.client.get(f"/v1/batches/{first['batch']}").json()["saved"] is True
             killer = threading.Timer(chance.uniform(0.05, 0.6), server.process.kill)
             if round_ < KILLS:
                 killer.start()
             try:
-                waiting = {n: server.learn(batch(n), f"batch {n}")["batch"] for n in sorted(open_batches)}
+                waiting = {n: server.learn(batch(n), f"batch-{n}")["batch"] for n in sorted(open_batches)}
                 end = time.monotonic() + 120
                 while open_batches and time.monotonic() < end:
                     for n in sorted(open_batches):
@@ -53,7 +53,7 @@ def test_killed_at_random_moments_nothing_saved_is_lost_and_nothing_is_learned_t
             killer.cancel()
             if round_ == KILLS:
                 assert not open_batches
-                server.learn(batch(0), "batch 0")  # once more, as a client that lost the answer would
+                server.learn(batch(0), "batch-0")  # once more, as a client that lost the answer would
                 server.knows(BATCHES * EACH)
     model = load_model(path)
     assert model.learned == BATCHES * EACH

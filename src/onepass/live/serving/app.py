@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from functools import wraps
 from typing import Any, TypeVar
 
 from anyio import CapacityLimiter, fail_after, to_thread
@@ -46,21 +47,22 @@ class Api:
         }
 
     def routes(self) -> list[Route]:
+        images = len(self.service.model.shape) == 3
         return [
             Route("/", self.show_page),
             Route("/healthz", self.health),
             Route("/readyz", self.readiness),
             Route("/openapi.json", self.openapi),
             Route("/metrics", self.show_metrics),
-            Route("/v1/predict", self.predict, methods=["POST"]),
-            Route("/v1/learn", self.learn, methods=["POST"]),
-            Route("/v1/batches/{id}", self.show_batch),
-            Route("/v1/samples/{id:path}", self.forget, methods=["DELETE"]),
-            Route("/v1/samples/{id:path}", self.relabel, methods=["PATCH"]),
-            Route("/v1/classes", self.classes),
-            Route("/v1/events", self.events),
-            Route("/v1/memory", self.memory),
-            Route("/v1/model.onnx", self.onnx),
+            _route("/v1/predict", self.predict, "top", method="POST"),
+            _route("/v1/learn", self.learn, *(("label", "id") if images else ()), method="POST"),
+            _route("/v1/batches/{id}", self.show_batch),
+            _route("/v1/samples/{id:path}", self.forget, "rebuild", method="DELETE"),
+            _route("/v1/samples/{id:path}", self.relabel, method="PATCH"),
+            _route("/v1/classes", self.classes),
+            _route("/v1/events", self.events, "after"),
+            _route("/v1/memory", self.memory, "limit", "offset", "class"),
+            _route("/v1/model.onnx", self.onnx),
         ]
 
     async def _thread(self, kind: str, function: Callable[[], Result]) -> Result:
@@ -209,6 +211,21 @@ class Api:
             raise Refused(400, "The client has gone.") from error
         finally:
             self._buffered -= size
+
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def _route(path: str, endpoint: Endpoint, *known: str, method: str = "GET") -> Route:
+    """A route that takes these query parameters and no others: a mistyped one is said, not ignored."""
+
+    @wraps(endpoint)
+    async def checked(request: Request) -> Response:
+        if request.query_params.keys() - set(known):
+            raise Refused(422, f"Expected {' and '.join(known) or 'nothing'} after '?', got another name.")
+        return await endpoint(request)
+
+    return Route(path, checked, methods=[method])
 
 
 def answered(found: dict[str, Any], status: int = 200, headers: dict[str, str] | None = None) -> Response:

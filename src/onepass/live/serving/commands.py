@@ -69,8 +69,8 @@ def _check_labels(model: Model, labels: list[Label]) -> None:
 
 
 def _checked_key(key: str) -> str:
-    if not 0 < len(key) <= LONGEST_KEY or not key.isascii() or not key.isprintable():
-        raise Refused(422, f"Expected an Idempotency-Key of 1 to {LONGEST_KEY} printable ASCII letters.")
+    if not 0 < len(key) <= LONGEST_KEY or not all("!" <= letter <= "~" for letter in key):
+        raise Refused(422, f"Expected an Idempotency-Key of 1 to {LONGEST_KEY} ASCII letters without spaces.")
     return key
 
 

@@ -70,7 +70,11 @@ def document(shape: tuple[int, ...], names: Sequence[Label] = ()) -> dict[str, A
         },
         "/v1/batches/{id}": {
             "get": _operation(
-                "showBatch", "What became of a request to learn.", BATCH, (401, 403, 404), parameters=[_path("id", ID)]
+                "showBatch",
+                "What became of a request to learn.",
+                BATCH,
+                (401, 403, 404, 422),
+                parameters=[_path("id", ID)],
             )
         },
         "/v1/samples/{id}": {
@@ -94,7 +98,7 @@ def document(shape: tuple[int, ...], names: Sequence[Label] = ()) -> dict[str, A
                 parameters=[_path("id", ID)],
             ),
         },
-        "/v1/classes": {"get": _operation("classes", "What the model knows.", STATE, (401, 403))},
+        "/v1/classes": {"get": _operation("classes", "What the model knows.", STATE, (401, 403, 422))},
         "/v1/memory": {
             "get": _operation(
                 "memory",
@@ -118,7 +122,9 @@ def document(shape: tuple[int, ...], names: Sequence[Label] = ()) -> dict[str, A
             )
         },
         "/v1/model.onnx": {
-            "get": _operation("onnx", "What predicts, as ONNX.", None, (401, 403, 409, 501), "application/octet-stream")
+            "get": _operation(
+                "onnx", "What predicts, as ONNX.", None, (401, 403, 409, 422, 501), "application/octet-stream"
+            )
         },
         "/metrics": {"get": _operation("metrics", "For Prometheus.", None, (401, 403), "text/plain")},
         "/healthz": {"get": _open("health", "Whether what was accepted will be learned.")},
