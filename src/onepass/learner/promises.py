@@ -109,7 +109,7 @@ def _average_is_beside(trial: Trial) -> None:
     plain, straight, averaged = trial(average=None), trial(average=0.8), trial(average=0.8)
     tasks, half = toy_tasks(), SHORT // 2
     for learner in (plain, straight, averaged):
-        learn(learner, tasks[:1])
+        learn(learner, tasks[:1], n=3)
         learn(learner, tasks[1:2], last=half)
     averaged = _through_a_file(averaged, trial(5, average=0.8))
     for learner in (plain, straight, averaged):
@@ -120,7 +120,7 @@ def _average_is_beside(trial: Trial) -> None:
     averaged.predict(images)
     assert fingerprint(averaged.state_dict()) == before, "predicting by the average changed the learner's state"
     for learner in (plain, straight, averaged):
-        learn(learner, tasks[2:])
+        learn(learner, tasks[2:], n=3)
     same = fingerprint(averaged.state_dict()) == fingerprint(straight.state_dict())
     assert same, "saved in mid-task and loaded, the average goes on otherwise"
     state = {name: value for name, value in averaged.state_dict().items() if not name.startswith("average.")}
