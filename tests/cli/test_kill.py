@@ -6,13 +6,13 @@ import json
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pytest
 
+import forked
 from onepass.bench import store
 from onepass.bench.run_config import RunConfig
 from onepass.config import ReplayConfig
@@ -30,20 +30,19 @@ STATISTICS = [name for name in METHODS if not trains(name)]
 SMALL: dict[str, dict[str, int]] = {"randumb": {"features": 20}, "patch-lda": {"filters": 5, "first": 700}}
 
 
-def start(methods: list[str], out: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "onepass.cli.main", "compare", *methods, "--batch", "20"]
-    command += ["--out", str(out), "--jobs", "1"]
+def start(methods: list[str], out: Path) -> ForkServerProcess:
+    command = ["compare", *methods, "--batch", "20", "--out", str(out), "--jobs", "1"]
     if methods == STATISTICS:  # so quick that only a state saved at every step can be met
         command += ["--checkpoint-seconds", "0", "--features", "20", "--filters", "5", "--first", "700"]
     else:
         command += ["--checkpoint-seconds", "0.1", "--memory", "50"]
     if methods == ["er"]:
         command += ["--net", "mine:body"]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=out.parent)
+    return forked.start(command, cwd=out.parent)
 
 
 def finish(methods: list[str], out: Path) -> dict[str, str]:
-    assert start(methods, out).wait(timeout=600) == 0
+    assert forked.code(start(methods, out)) == 0
     results = [json.loads(path.read_text()) for path in out.rglob("result.json")]
     assert not list(out.rglob("checkpoint.safetensors")), "a finished run keeps no checkpoint"
     return {result["method"]: result["fingerprint"] for result in results}
@@ -65,12 +64,12 @@ def kill_during(method: str, methods: list[str], out: Path, after: float) -> Non
     path = store.folder(out, RunConfig(method, batch=20, net=net, settings=settings(method))) / "checkpoint.safetensors"
     for attempt in range(6):
         begin, process = time.time(), start(methods, out)
-        while process.poll() is None and not written_since(path, begin):
+        while process.is_alive() and not written_since(path, begin):
             time.sleep(0.002)
         time.sleep(after / 2**attempt)
         hit = path.exists()
-        process.send_signal(signal.SIGKILL)
-        assert process.wait() in (0, -signal.SIGKILL), "it failed by itself"
+        process.kill()
+        assert forked.code(process) in (0, -signal.SIGKILL), "it failed by itself"
         if hit:
             return
         shutil.rmtree(path.parent)
