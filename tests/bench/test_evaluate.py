@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from helpers import make, pixel_net, some_images
+from helpers import make, pixel_net, small_settings, some_images
 from onepass.bench import metrics, store
 from onepass.bench.evaluate import accuracy_by_task, confusion, predictions, quick_accuracy
 from onepass.bench.result import Result
@@ -209,7 +209,7 @@ def test_a_learner_with_nothing_to_say_has_an_empty_fact_for_each_task() -> None
 @pytest.mark.system
 @pytest.mark.parametrize("method", METHODS)
 def test_looking_and_predicting_leave_every_bit_of_training_alone(method: str) -> None:
-    plain = RunConfig(method, fraction=0.05)
+    plain = RunConfig(method, fraction=0.05, settings=small_settings(method))
     less, more = run(plain), run(replace(plain, anytime=2, prequential=True))
     assert (less.anytime, less.prequential) == ([], [])
     assert len(more.anytime) == more.steps // 2
@@ -400,7 +400,8 @@ def test_a_told_task_is_predicted_among_its_classes_and_training_is_the_same() -
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_answers_among_the_classes_of_a_told_task(method: str) -> None:
     """Two tasks of five classes each: whatever predicts, no answer is a class of the other task."""
-    state = Run(RunConfig(method, tasks=2, fraction=0.05, scenario="task-incremental"))
+    settings = small_settings(method)
+    state = Run(RunConfig(method, tasks=2, fraction=0.05, scenario="task-incremental", settings=settings))
     state.advance()
     for task in state.tasks:
         images = state.data.x_test[:50]

@@ -18,7 +18,7 @@ import torch
 
 import onepass
 from data_helpers import some_classes
-from helpers import linux_only
+from helpers import linux_only, small_settings
 from onepass.bench import store
 from onepass.bench.evaluate import accuracy_by_task
 from onepass.bench.result import Result
@@ -427,8 +427,7 @@ def test_without_boundaries_er_fsl_takes_a_subspace_for_each_task_that_arrives()
 @pytest.mark.parametrize("scenario", ["task-free", "iid", "iid++", "gradual-50", "i-blurry-50-10"])
 def test_every_method_runs_in_every_scenario(scenario: str) -> None:
     for method in onepass.METHODS:
-        config = RunConfig(method, fraction=0.05, scenario=scenario)
-        result = run(config)
+        result = run(RunConfig(method, fraction=0.05, scenario=scenario, settings=small_settings(method)))
         assert all(0 <= value <= 1 for row in result.accuracy_matrix for value in row), method
 
 
@@ -437,7 +436,8 @@ def test_every_method_learns_classes_again_in_other_domains() -> None:
     for method in onepass.METHODS:
         if is_reference(method):
             continue
-        state = Run(RunConfig(method, stream="inverted-digits", fraction=0.1))
+        settings = small_settings(method)
+        state = Run(RunConfig(method, stream="inverted-digits", batch=20, fraction=0.1, settings=settings))
         assert state.config.scenario == "domain-incremental"
         state.advance()
         assert [len(row) for row in state.record.accuracy_matrix] == [1, 2], method

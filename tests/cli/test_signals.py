@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,26 +20,43 @@ from onepass.cli.main import main
 
 ONEPASS = [sys.executable, "-m", "onepass"]
 LONG = ["run", "er", "--memory", "50", "--batch", "5", "--checkpoint-seconds", "1000"]
+TWO = [*LONG, "--runs", "2", "--json"]
 
 
-def started(words: list[str], tmp_path: Path) -> subprocess.Popen[str]:
+def started(words: list[str], tmp_path: Path, **options: Any) -> subprocess.Popen[str]:
     """A command in its first steps."""
-    command = subprocess.Popen(
-        [*ONEPASS, *words, "--out", str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    pipe, words = subprocess.PIPE, [*ONEPASS, *words, "--out", str(tmp_path)]
+    command = subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, **options)
     deadline = time.monotonic() + 600
     while not list(tmp_path.rglob("evaluations.jsonl")) and time.monotonic() < deadline:  # the first task is over
         time.sleep(0.05)
     return command
 
 
+def fingerprints(words: list[str], out: Path) -> list[str]:
+    done = subprocess.run([*ONEPASS, *words, "--out", str(out)], capture_output=True, text=True)
+    return [run["fingerprint"] for run in json.loads(done.stdout)["runs"]]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[str]]:
+    """What the runs end with if nothing stops them, one after the other or side by side."""
+
+    @functools.cache
+    def ends(jobs: str) -> list[str]:
+        return fingerprints([*TWO, "--jobs", jobs], tmp_path_factory.mktemp("whole"))
+
+    return ends
+
+
 @pytest.mark.system
+@pytest.mark.xdist_group("signals")  # what they share is made once
 @pytest.mark.parametrize("jobs", ["1", "2"])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)])
 def test_a_signal_saves_says_so_and_the_same_command_goes_on(
-    number: signal.Signals, code: int, jobs: str, tmp_path: Path
+    number: signal.Signals, code: int, jobs: str, tmp_path: Path, whole: Callable[[str], list[str]]
 ) -> None:
-    words = [*LONG, "--runs", "2", "--jobs", jobs, "--json"]
+    words = [*TWO, "--jobs", jobs]
     command = started(words, tmp_path / "runs")
     command.send_signal(number)
     out, err = command.communicate(timeout=600)
@@ -46,10 +66,7 @@ def test_a_signal_saves_says_so_and_the_same_command_goes_on(
     assert "the same command continues where it was" in err
     assert "Traceback" not in err
     assert list(tmp_path.rglob("checkpoint.safetensors")), "saved when it was told to, not by the clock"
-    done = subprocess.run([*ONEPASS, *words, "--out", str(tmp_path / "runs")], capture_output=True, text=True)
-    whole = subprocess.run([*ONEPASS, *words, "--out", str(tmp_path / "whole")], capture_output=True, text=True)
-    prints = [[run["fingerprint"] for run in json.loads(one.stdout)["runs"]] for one in (done, whole)]
-    assert prints[0] == prints[1]
+    assert fingerprints(words, tmp_path / "runs") == whole(jobs)
 
 
 @pytest.mark.system
@@ -57,9 +74,7 @@ def test_a_command_under_nohup_goes_on_when_its_terminal_closes(tmp_path: Path) 
     def ignore() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
-    words = [*ONEPASS, *LONG[:4], "--batch", "20", "--jobs", "1", "--out", str(tmp_path), "--json"]
-    command = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=ignore)
-    time.sleep(3)
+    command = started([*LONG, "--fraction", "0.4", "--jobs", "1", "--json"], tmp_path, preexec_fn=ignore)
     command.send_signal(signal.SIGHUP)
     out, err = command.communicate(timeout=600)
     assert command.returncode == 0, err

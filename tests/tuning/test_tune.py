@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import replace
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import optuna
 import pytest
 from optuna.trial import create_trial
 
+import forked
 from data_helpers import some_classes
 from onepass.bench import runner, store
 from onepass.bench.metrics import average_accuracies
@@ -440,28 +441,25 @@ def test_help_imports_neither_torch_nor_optuna() -> None:
 
 @pytest.mark.system
 def test_a_killed_search_loses_no_trial_and_counts_none_twice(tmp_path: Path) -> None:
-    program = "import sys; from onepass.cli.tune import tune; tune('tune', sys.argv[1:])"
-    words = ["er", "--memory", "50", "--trials", "3", "--search", "lr", "--checkpoint-seconds", "0", "--out"]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    words = ["tune", "er", "--memory", "50", "--trials", "3", "--search", "lr", "--checkpoint-seconds", "0", "--out"]
 
-    def start(out: Path) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-c", program, *words, str(out)]
-        return subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    def start(out: Path) -> ForkServerProcess:
+        return forked.start([*words, str(out)], tmp_path)
 
     def trials(out: Path) -> list[dict[str, Any]]:
         return [entry for path in out.rglob("tune.json") for entry in json.loads(path.read_text())["trials"]]
 
     out = tmp_path / "killed"
     process = start(out)
-    while process.poll() is None and not (len(trials(out)) == 1 and list(out.rglob("checkpoint.safetensors"))):
+    while process.is_alive() and not (len(trials(out)) == 1 and list(out.rglob("checkpoint.safetensors"))):
         time.sleep(0.01)
     process.kill()
-    assert process.wait() == -signal.SIGKILL
+    assert forked.code(process) == -signal.SIGKILL
     assert len(trials(out)) == 1
     assert len(list(out.rglob("checkpoint.safetensors"))) == 1, "it was hit in the middle of the second trial"
     assert states(out) == ["COMPLETE", "RUNNING"]
-    assert start(out).wait(timeout=600) == 0
-    assert start(tmp_path / "whole").wait(timeout=600) == 0
+    assert forked.code(start(out)) == 0
+    assert forked.code(start(tmp_path / "whole")) == 0
     assert trials(out) == trials(tmp_path / "whole")
     assert len(trials(out)) == len(list(out.rglob("result.json"))) == 3
     assert sorted(states(out)) == ["COMPLETE", "COMPLETE", "COMPLETE", "FAIL"]
