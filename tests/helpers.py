@@ -13,12 +13,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from onepass.bench.result import Result
 from onepass.bench.run_config import RunConfig
-from onepass.config import options
 from onepass.learner.base import Learner
 from onepass.learner.batch import Batch
 from onepass.learner.net import Net
 from onepass.learner.problem import Problem
-from onepass.learner.trial import SMALL
+from onepass.learner.trial import shrunk
 from onepass.methods.registry import method_class
 
 SHAPE = (1, 4, 4)
@@ -31,7 +30,7 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc or 
 
 def small_settings(method: str) -> dict[str, Any]:
     """Those of a method that cost only time where no accuracy is looked at, small."""
-    return {name: value for name, value in SMALL.items() if name in options(method_class(method).Config)}
+    return shrunk(method_class(method).Config())
 
 
 def rng(seed: int = 0) -> torch.Generator:

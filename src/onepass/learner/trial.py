@@ -20,7 +20,7 @@ from onepass.learner.problem import Problem
 from onepass.learner.toy_problem import BATCHES, IMAGES, toy_batches, toy_body, toy_tasks
 
 SHORT = 5  # batches of a task where nothing depends on their number: as many as fill the memory
-SMALL: Mapping[str, Any] = MappingProxyType(  # settings that only cost time here, if the method has them
+SMALL: Mapping[str, int] = MappingProxyType(  # at most, where a method has such a setting: more only costs time here
     {"memory": 20, "epochs": 2, "updates": 2, "filters": 20, "features": 50}
 )
 
@@ -37,8 +37,9 @@ class Trial:
     net: str | Factory = ""
     done: dict[Callable[[Trial], Any], Any] = dataclasses.field(default_factory=dict)
 
-    def __call__(self, seed: int = 0, small: Mapping[str, Any] = SMALL, **changes: Any) -> BaseLearner:
-        wanted = {name: value for name, value in {**small, **changes}.items() if name in options(self.settings)}
+    def __call__(self, seed: int = 0, small: Mapping[str, int] = SMALL, **changes: Any) -> BaseLearner:
+        wanted = shrunk(self.settings, small)
+        wanted |= {name: value for name, value in changes.items() if name in options(self.settings)}
         shape, n_classes = self.problem.shape, self.problem.n_classes
         body = self.net or ("linear" if self.cls.frozen_net else toy_body)
         net, encoder = network_and_encoder(body, shape, n_classes, seed=seed, frozen=self.cls.frozen_net)
@@ -60,6 +61,12 @@ class Trial:
     def after_two_tasks(self) -> BaseLearner:
         """A learner of one's own that has learned the first two tasks."""
         return copy.deepcopy(self.once(_two_tasks))
+
+
+def shrunk(settings: Settings, small: Mapping[str, int] = SMALL) -> dict[str, int]:
+    """Those of the settings that are larger than these, as large as these."""
+    own = {name: getattr(settings, name) for name in small if name in options(settings)}
+    return {name: min(value, small[name]) for name, value in own.items()}
 
 
 def learn(learner: BaseLearner, tasks: list[Task], n: int = SHORT, first: int = 0, last: int | None = None) -> None:
