@@ -28,7 +28,7 @@ from onepass.live.serving.guard import Guard
 from onepass.live.serving.metrics import Metrics
 from onepass.live.serving.openapi import document
 from onepass.live.serving.page import page
-from onepass.live.serving.service import ClosingError, QueueFullError, Service
+from onepass.live.serving.service import ClosingError, KeyUsedError, QueueFullError, Service
 
 Result = TypeVar("Result")
 LARGEST = 16 << 20  # bytes of a request
@@ -272,6 +272,11 @@ async def _full(request: Request, error: Exception) -> Response:
     return answered({"error": "The queue is full. Come back later.", "item": None}, 429, {"Retry-After": "1"})
 
 
+async def _used(request: Request, error: Exception) -> Response:
+    reason = "Expected a new Idempotency-Key, got one of another request. Make up another."
+    return answered({"error": reason, "item": None}, 409)
+
+
 async def _closing(request: Request, error: Exception) -> Response:
     return answered({"error": "The server is about to stop.", "item": None}, 503, {"Retry-After": "5"})
 
@@ -287,6 +292,7 @@ def build_app(service: Service, *, token: str = "", hosts: Iterable[str] = (), l
         Refused: _refused,
         HTTPException: _unknown,
         QueueFullError: _full,
+        KeyUsedError: _used,
         ClosingError: _closing,
         UsageError: _misused,
     }
