@@ -128,10 +128,11 @@ class Api:
         kind, query = _kind(request), request.query_params
 
         def work() -> tuple[str, dict[str, Any]]:
+            id = bodies.id_of(query["id"]) if "id" in query else None
+            if kind == "image" or "label" in query:  # beside JSON it says nothing, but a wrong one is still refused
+                label = commands.spoken_label(self.service.model, query.get("label"))
             if kind == "image":
-                labels = [commands.spoken_label(self.service.model, query.get("label"))]
-                ids = [bodies.id_of(query["id"]) if "id" in query else None]
-                items = Items(bodies.picture(body, self.service.model.shape)[None], labels, ids)
+                items = Items(bodies.picture(body, self.service.model.shape)[None], [label], [id])
             else:
                 items = bodies.items_of(body, self.service.model.shape, labelled=True)
             key = request.headers.get("idempotency-key")
