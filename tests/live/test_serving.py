@@ -140,7 +140,7 @@ def test_a_sample_is_learned_once_corrected_and_forgotten(tmp_path: Path) -> Non
         assert server.learn(items, "a-key") == {**first, "state": server.learn(items, "a-key")["state"]}
         assert (
             server.client.post("/v1/learn", json={"items": items[:3]}, headers={"Idempotency-Key": "a-key"}).status_code
-            == 422
+            == 409
         )
         server.until(first["batch"], lambda state: state["saved"])
         server.learned([{**items[0], "id": "mine"}, {**items[0], "id": "mine", "label": "last"}])  # the last counts

@@ -28,7 +28,7 @@ from onepass.live.serving.guard import Guard
 from onepass.live.serving.metrics import Metrics
 from onepass.live.serving.openapi import document
 from onepass.live.serving.page import page
-from onepass.live.serving.service import ClosingError, QueueFullError, Service
+from onepass.live.serving.service import ClosingError, KeyUsedError, QueueFullError, Service
 
 Result = TypeVar("Result")
 LARGEST = 16 << 20  # bytes of a request
@@ -128,10 +128,11 @@ class Api:
         kind, query = _kind(request), request.query_params
 
         def work() -> tuple[str, dict[str, Any]]:
+            id = bodies.id_of(query["id"]) if "id" in query else None
+            if kind == "image" or "label" in query:  # beside JSON it says nothing, but a wrong one is still refused
+                label = commands.spoken_label(self.service.model, query.get("label"))
             if kind == "image":
-                labels = [commands.spoken_label(self.service.model, query.get("label"))]
-                ids = [bodies.id_of(query["id"]) if "id" in query else None]
-                items = Items(bodies.picture(body, self.service.model.shape)[None], labels, ids)
+                items = Items(bodies.picture(body, self.service.model.shape)[None], [label], [id])
             else:
                 items = bodies.items_of(body, self.service.model.shape, labelled=True)
             key = request.headers.get("idempotency-key")
@@ -272,6 +273,11 @@ async def _full(request: Request, error: Exception) -> Response:
     return answered({"error": "The queue is full. Come back later.", "item": None}, 429, {"Retry-After": "1"})
 
 
+async def _used(request: Request, error: Exception) -> Response:
+    reason = "Expected a new Idempotency-Key, got one of another request. Make up another."
+    return answered({"error": reason, "item": None}, 409)
+
+
 async def _closing(request: Request, error: Exception) -> Response:
     return answered({"error": "The server is about to stop.", "item": None}, 503, {"Retry-After": "5"})
 
@@ -287,6 +293,7 @@ def build_app(service: Service, *, token: str = "", hosts: Iterable[str] = (), l
         Refused: _refused,
         HTTPException: _unknown,
         QueueFullError: _full,
+        KeyUsedError: _used,
         ClosingError: _closing,
         UsageError: _misused,
     }

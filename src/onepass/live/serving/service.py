@@ -35,6 +35,10 @@ class QueueFullError(Exception):
     """Come back later."""
 
 
+class KeyUsedError(Exception):
+    """The Idempotency-Key came before, with another request."""
+
+
 class ClosingError(Exception):
     """The process is about to end."""
 
@@ -140,7 +144,7 @@ class Service:
             known = self.batch(request.id)
             if known is not None and known.state != "failed":
                 if known.digest and known.digest != request.digest:
-                    raise UsageError("Expected a new Idempotency-Key, got one of another request. Make up another.")
+                    raise KeyUsedError
                 return known
             if self._closing:
                 raise ClosingError
