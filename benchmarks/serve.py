@@ -1,6 +1,6 @@
 """What serving costs: p95 of /v1/predict while learning over idle, and learning slowed by ten requests a second.
 
-    python benchmarks/serve.py [--seconds S]
+    python benchmarks/serve.py [--seconds S] [--save results/benchmarks/serve.json]
 
 A real server on this machine, asked over HTTP by one client; ratios of one run, in alternating turns, so that whatever
 else the machine does falls on both. Each line is a median over turns with the lowest and the highest.
@@ -102,11 +102,12 @@ def line(name: str, ratios: list[float]) -> str:
     return f"{name:52}{statistics.median(ratios):6.2f}  ({min(ratios):.2f} to {max(ratios):.2f}, {len(ratios)} turns)"
 
 
-def measure(address: str, seconds: float) -> None:
+def measure(address: str, seconds: float) -> dict[str, list[float]]:
     client = Client(address)
     probe = picture(client.rng)
     client.call("v1/learn", {"items": [{"image": picture(client.rng), "label": f"class {n}"} for n in range(CLASSES)]})
-    client.drain()
+    while not client.call("v1/classes")["classes"]:  # what is learned is published a little later
+        time.sleep(0.1)
     client.predict(probe, 2.0)  # warm
     slower, waits = [], []
     for _ in range(TURNS):
@@ -125,12 +126,14 @@ def measure(address: str, seconds: float) -> None:
         slower.append(alone / asked)
     print(line("p95 of a prediction while learning, over idle", waits))
     print(line(f"learning alone, over learning with {RATE:g} requests a second", slower))
+    return {"p95_learning_over_idle": waits, "learning_alone_over_asked": slower}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seconds", type=float, default=10.0, help="of each part of a turn (default: 10)")
     parser.add_argument("--method", default="er", help="of the model (default: er)")
+    parser.add_argument("--save", type=Path, help="add the figures of each turn to this JSON file")
     values = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="onepass-bench-") as folder:
         path = Path(folder) / "m.onepass"
@@ -141,9 +144,12 @@ def main() -> None:
             assert server.stdout is not None
             address = server.stdout.readline().rsplit(" at ", 1)[1].partition("#")[0]
             try:
-                measure(address, values.seconds)
+                figures = measure(address, values.seconds)
             finally:
                 server.terminate()
+    if values.save:
+        known = json.loads(values.save.read_text()) if values.save.exists() else {}
+        values.save.write_text(json.dumps(known | {values.method: figures}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
