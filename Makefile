@@ -23,8 +23,8 @@ types: .venv/ready-test
 unit: .venv/ready-test
 	$(BIN)/pytest -n 2 --dist worksteal -m 'not system'
 
-system: .venv/ready-browser
-	$(BIN)/pytest -n 2 --dist loadgroup -m system
+system: .venv/ready-browser # more of them than cores: they mostly wait for processes
+	$(BIN)/pytest -n 3 --dist loadgroup -m system
 
 MINUTES ?= 60
 soak: .venv/ready-test # every fault, mutated files and kills, for MINUTES each

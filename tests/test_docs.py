@@ -23,6 +23,7 @@ def code(path: str, language: str = "python") -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", (ROOT / path).read_text(), re.DOTALL)
 
 
+@pytest.mark.system
 def test_figures_in_documents_come_from_stored_results() -> None:
     done = subprocess.run([sys.executable, "tools/docs.py", "--check"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -54,6 +54,7 @@ def foreign(out: Path, **settings: Any) -> Path:
 # Nothing that a file names is imported.
 
 
+@pytest.mark.system
 def test_a_report_on_somebodys_results_runs_nothing_and_shows_them(trap: Path, tmp_path: Path) -> None:
     foreign(tmp_path / "runs")
     shutil.copytree(STORED, tmp_path / "runs" / "more")

@@ -27,13 +27,14 @@ def body(shape):
 
 TRAINED = [name for name in METHODS if trains(name)]
 STATISTICS = [name for name in METHODS if not trains(name)]
-SMALL: dict[str, dict[str, int]] = {"randumb": {"features": 20}, "patch-lda": {"filters": 5, "first": 700}}
+SHARE = 0.5  # of the digits: enough steps of every method to be killed in
+SMALL: dict[str, dict[str, int]] = {"randumb": {"features": 20}, "patch-lda": {"filters": 5, "first": 300}}
 
 
 def start(methods: list[str], out: Path) -> ForkServerProcess:
-    command = ["compare", *methods, "--batch", "20", "--out", str(out), "--jobs", "1"]
+    command = ["compare", *methods, "--batch", "20", "--fraction", str(SHARE), "--out", str(out), "--jobs", "1"]
     if methods == STATISTICS:  # so quick that only a state saved at every step can be met
-        command += ["--checkpoint-seconds", "0", "--features", "20", "--filters", "5", "--first", "700"]
+        command += ["--checkpoint-seconds", "0", "--features", "20", "--filters", "5", "--first", "300"]
     else:
         command += ["--checkpoint-seconds", "0.1", "--memory", "50"]
     if methods == ["er"]:
@@ -61,7 +62,8 @@ def kill_during(method: str, methods: list[str], out: Path, after: float) -> Non
     A method that was through by then is begun anew, and killed sooner.
     """
     net = "mine:body" if methods == ["er"] else ""
-    path = store.folder(out, RunConfig(method, batch=20, net=net, settings=settings(method))) / "checkpoint.safetensors"
+    config = RunConfig(method, batch=20, fraction=SHARE, net=net, settings=settings(method))
+    path = store.folder(out, config) / "checkpoint.safetensors"
     for attempt in range(6):
         begin, process = time.time(), start(methods, out)
         while process.is_alive() and not written_since(path, begin):

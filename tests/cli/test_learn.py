@@ -64,6 +64,7 @@ def test_a_folder_is_learned_once_moved_files_are_relabelled_and_bad_ones_listed
     assert shown["accuracy"] is not None
 
 
+@pytest.mark.system
 def test_what_is_learned_predicts_is_forgotten_and_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root, model = photos(tmp_path / "photos", 300), tmp_path / "m.onepass"
     told(capsys, "learn", root, "--model", model, *SMALL, "--json")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -263,25 +261,6 @@ def test_check_judges_a_learner_of_ones_own(tmp_path: Path) -> None:
     bad = onepass("check", "mine:Bad", cwd=tmp_path)
     assert bad.returncode == 1
     assert "broken  learns" in bad.stdout
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("jobs", ["1", "2"])
-def test_ctrl_c_saves_says_how_to_go_on_and_the_same_command_does(jobs: str, tmp_path: Path) -> None:
-    words = [*ONEPASS, "run", "er", "--batch", "20", "--runs", "2", "--jobs", jobs, "--out", str(tmp_path)]
-    pipe = subprocess.PIPE
-    process = subprocess.Popen([*words, "--checkpoint-seconds", "0.1"], stderr=pipe, stdout=pipe, text=True)
-    while not list(tmp_path.rglob("checkpoint.safetensors")):
-        assert process.poll() is None
-        time.sleep(0.01)
-    os.kill(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=600)
-    assert process.returncode == 130
-    assert "stopped; the same command continues where it was" in err
-    assert "Traceback" not in err
-    assert list(tmp_path.rglob("checkpoint.safetensors"))
-    assert subprocess.run([*words, "--jobs", "1"], capture_output=True, timeout=600).returncode == 0
-    assert len(list(tmp_path.rglob("result.json"))) == 2
 
 
 @pytest.mark.system

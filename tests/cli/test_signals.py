@@ -19,7 +19,7 @@ from data_helpers import noise, save, some_classes
 from onepass.cli.main import main
 
 ONEPASS = [sys.executable, "-m", "onepass"]
-LONG = ["run", "er", "--memory", "50", "--batch", "5", "--checkpoint-seconds", "1000"]
+LONG = ["run", "er", "--memory", "50", "--batch", "5", "--fraction", "0.4", "--checkpoint-seconds", "1000"]
 TWO = [*LONG, "--runs", "2", "--json"]
 
 
@@ -51,8 +51,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[str]
 
 @pytest.mark.system
 @pytest.mark.xdist_group("signals")  # what they share is made once
-@pytest.mark.parametrize("jobs", ["1", "2"])
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code", "jobs"),
+    [(signal.SIGTERM, 143, "1"), (signal.SIGHUP, 129, "2"), (signal.SIGINT, 130, "1"), (signal.SIGINT, 130, "2")],
+)
 def test_a_signal_saves_says_so_and_the_same_command_goes_on(
     number: signal.Signals, code: int, jobs: str, tmp_path: Path, whole: Callable[[str], list[str]]
 ) -> None:
@@ -74,7 +76,7 @@ def test_a_command_under_nohup_goes_on_when_its_terminal_closes(tmp_path: Path) 
     def ignore() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
-    command = started([*LONG, "--fraction", "0.4", "--jobs", "1", "--json"], tmp_path, preexec_fn=ignore)
+    command = started([*LONG, "--jobs", "1", "--json"], tmp_path, preexec_fn=ignore)
     command.send_signal(signal.SIGHUP)
     out, err = command.communicate(timeout=600)
     assert command.returncode == 0, err

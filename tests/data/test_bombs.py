@@ -104,6 +104,7 @@ def test_an_idx_file_is_read_as_far_as_its_header_says(tmp_path: Path) -> None:
         assert megabytes < 100
 
 
+@pytest.mark.system
 def test_an_array_in_fortran_order_is_not_read_whole(tmp_path: Path) -> None:
     n = 120_000
     file = npz(
@@ -117,6 +118,7 @@ def test_an_array_in_fortran_order_is_not_read_whole(tmp_path: Path) -> None:
     assert megabytes < 100
 
 
+@pytest.mark.system
 def test_labels_of_endless_names_are_refused(tmp_path: Path) -> None:
     file = npz(
         tmp_path / "bomb.npz",
@@ -168,6 +170,7 @@ def test_a_cell_of_endless_digits_takes_no_time(tmp_path: Path) -> None:
     assert megabytes < 150
 
 
+@pytest.mark.system
 def test_parquet_of_few_bytes_and_many_values_is_bounded(tmp_path: Path) -> None:
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     zeros = pa.table({"a": np.zeros(1_000_000, dtype=np.float32), "label": np.arange(1_000_000) % 2})

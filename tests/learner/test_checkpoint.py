@@ -117,6 +117,7 @@ def test_loading_hashes_every_byte_once(tmp_path: Path, monkeypatch: pytest.Monk
     assert 0.9 < hashed / (tmp_path / "model").stat().st_size < 1.1
 
 
+@pytest.mark.system
 def test_loading_predicting_and_saving_import_no_compiler(tmp_path: Path) -> None:
     for method in ("er", "ocm", "er-cba"):  # steps by SGD, by Adam, by both; heads of their own
         onepass.save(trained(method), tmp_path / method)

@@ -32,6 +32,7 @@ def taught(method: str, shape: tuple[int, ...]) -> tuple[Model, torch.Tensor]:
     return model, x[300:900]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("method", "shape"), [*((name, (1, 8, 8)) for name in WAYS), ("slda", (64,))])
 def test_onnxruntime_answers_alike(method: str, shape: tuple[int, ...], tmp_path: Path) -> None:
     model, x = taught(method, shape)
@@ -50,6 +51,7 @@ def test_onnxruntime_answers_alike(method: str, shape: tuple[int, ...], tmp_path
     assert str(Path(__file__).parents[2]).encode() not in (tmp_path / "m.onnx").read_bytes(), "no path of this machine"
 
 
+@pytest.mark.system
 def test_torch_export_answers_alike(tmp_path: Path) -> None:
     model, x = taught("er", (1, 8, 8))
     assert export(model.snapshot(), tmp_path / "m.pt2") == "torch.export"

@@ -154,6 +154,7 @@ for n in range(int(sys.argv[2])):
 """
 
 
+@pytest.mark.system
 def test_the_end_of_the_process_and_sigterm_save(tmp_path: Path) -> None:
     path = tmp_path / "m.onepass"
     subprocess.run([sys.executable, "-c", PROGRAM, str(path), "5"], check=True, stdout=subprocess.DEVNULL)
@@ -272,6 +273,7 @@ def test_a_network_that_torch_cannot_export_is_named_so(tmp_path: Path) -> None:
         save_program(model.snapshot(), tmp_path / "p")
 
 
+@pytest.mark.system
 def test_a_prediction_file_opens_without_what_exports(tmp_path: Path) -> None:
     _prediction(tmp_path)
     code = (

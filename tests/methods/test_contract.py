@@ -32,6 +32,7 @@ def test_method_keeps_every_promise(name: str) -> None:
     check_learner(method_class(name))
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("name", [name for name in METHODS if not method_class(name).needs_images])
 def test_method_keeps_every_promise_on_vectors(name: str) -> None:
     check_learner(method_class(name), problem=VECTORS)
