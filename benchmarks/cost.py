@@ -57,7 +57,7 @@ def main(cases: Mapping[str, Case], about: str | None) -> None:
     for name in options.names:
         method, settings = cases.get(name, (name, {}))  # a method of your own: MODULE:CLASS
         cost = measure(method, *SETTING, **settings)
-        row = {"flops": cost.flops / er_cost.flops, "model": cost.model / er_cost.model}
+        row = {"flops": cost.flops / er_cost.flops, "model": cost.model / er_cost.model, "bytes": cost.model}
         said = f"{name:40} FLOPs {row['flops']:6.2f}"
         if not options.count:
             er, own = milliseconds(method, settings, options.rounds)

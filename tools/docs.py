@@ -21,6 +21,7 @@ from cells import rows as table_of
 from headline import headline
 from index import index
 from measured import measured
+from never_forget import changes, few, sizes
 from onepass import executors
 from onepass.bench.result import Result
 from onepass.config import LearnerConfig, ReplayConfig, options
@@ -376,6 +377,9 @@ KINDS: dict[str, Callable[[str], str]] = {
     "names": names,
     "headline": lambda folder: headline(stored(folder)),
     "whole": lambda folder: whole_streams([one for name in WHOLE for one in stored(f"{folder}/{name}")]),
+    "tried": lambda folder: changes(stored(folder)),
+    "few": lambda folder: few(stored(folder)),
+    "sizes": lambda folder: sizes(stored(folder), ROOT / "results/benchmarks/sizes.json"),
     "measured": lambda folder: measured(stored(folder)),
     "index": lambda folder: index(ROOT / folder),
     **blocks.BLOCKS,
@@ -399,7 +403,9 @@ def main() -> int:
     if not check:
         for name, draw in PICTURES.items():
             draw(ROOT / name)
-    for path in [ROOT / "README.md", ROOT / "results/README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+    folders = [ROOT / "docs", ROOT / "studies"]
+    pages = [path for folder in folders for path in sorted(folder.rglob("*.md"))]
+    for path in [ROOT / "README.md", ROOT / "results/README.md", *pages]:
         text = path.read_text()
         if (new := filled(text)) != text:
             stale.append(path.relative_to(ROOT))

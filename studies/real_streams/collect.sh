@@ -11,7 +11,9 @@ for file in "$1"/*/seed-*/result.json; do
   # One method, many settings: of Patch-LDA only the default stands among the others.
   ! grep -Eq '"(filters)": (100|200|1000|2000),' "$file" || folder=results/never-forget-test/$name
   ! grep -q '"fraction": 0.0' "$file" || folder=results/few/$name
-  ! grep -q '"validate": true' "$file" || folder=results/never-forget/$name # measured on held-back images
+  # Measured on held-back images: changes on a fifth of a stream, sizes on the whole.
+  ! grep -q '"validate": true' "$file" || folder=results/never-forget-sizes/$name
+  ! { grep -q '"validate": true' "$file" && grep -q '"fraction": 0.2' "$file"; } || folder=results/never-forget-changes/$name
   mkdir -p "$folder"
   [ -e "$folder/$(basename "$run")/result.json" ] || { mkdir -p "$folder/$(basename "$run")" && cp "$file" "$folder/$(basename "$run")/"; }
 done

@@ -1,0 +1,66 @@
+"""The tables of the study on never forgetting, against figures worked out by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from helpers import result_of
+from never_forget import changes, few, sizes
+from onepass.bench.result import Result
+from onepass.bench.run_config import RunConfig
+
+
+def runs(method: str, stream: str, finals: list[float], **asked: Any) -> list[Result]:
+    config = RunConfig(method, stream, **asked)
+    return [result_of(replace(config, seed=seed), final, final) for seed, final in enumerate(finals)]
+
+
+def patches(stream: str, finals: list[float], **settings: Any) -> list[Result]:
+    return runs("patch-lda", stream, finals, settings={"filters": 200, **settings})
+
+
+def test_a_change_is_what_it_gains_on_the_same_seeds() -> None:
+    found = [
+        *patches("cifar10", [0.60, 0.62, 0.64], root=False),
+        *patches("cifar10", [0.70, 0.71, 0.75]),
+        *patches("cifar100", [0.40, 0.42, 0.44]),
+        *patches("cifar100", [0.41], root=False),
+    ]
+    lines = changes(found).splitlines()
+    assert lines[2] == "| as it is | 72.0 ± 6.6 (3) | 42.0 ± 5.0 (3) |"
+    assert lines[3] == "| `--root false` | **-10.0 ± 2.5 (3)** | +1.0 ± n/a (1) |"
+    assert len(lines) == 6
+
+
+def test_sizes_stand_in_order_beside_their_cost(tmp_path: Path) -> None:
+    known = {f"patch-lda {n}": {"flops": n / 1000, "time": n / 500, "bytes": n * 10**6} for n in (200, 1000)}
+    (tmp_path / "costs.json").write_text(json.dumps(known))
+    found = [*patches("cifar10", [0.8], filters=1000), *patches("cifar10", [0.70, 0.71]), *patches("cifar100", [0.4])]
+    assert sizes(found, tmp_path / "costs.json").splitlines()[2:] == [
+        "| 200 | 0.20 | 0.40 | 200 | 70.0, 71.0 (2) | 40.0 (1) |",
+        "| 1000 | 1.00 | 2.00 | 1,000 | 80.0 (1) | not run |",
+    ]
+
+
+def test_few_samples_are_counted_a_class() -> None:
+    def learned(n: int, one: Result) -> Result:
+        tasks = [["a", "b"], ["c", "d"]]
+        return replace(one, data={**one.data, "learned": n}, protocol={**one.protocol, "tasks": tasks})
+
+    found = [learned(40, one) for one in runs("er", "cifar10", [0.3, 0.2], fraction=0.002, settings={"memory": 1000})]
+    found += [learned(400, one) for one in runs("er", "cifar10", [0.5], fraction=0.02, settings={"memory": 1000})]
+    found += [learned(40, one) for one in runs("slda", "cifar10", [0.4], fraction=0.002)]
+    assert few(found).splitlines() == [
+        "| method | 10 a class % (seeds) | 100 a class % (seeds) |",
+        "|---|---:|---:|",
+        "| SLDA | 40.0 (1) | not run |",
+        "| ER | 30.0, 20.0 (2) | 50.0 (1) |",
+    ]
+
+
+def test_what_was_not_run_is_called_so(tmp_path: Path) -> None:
+    (tmp_path / "costs.json").write_text("{}")
+    assert changes([]) == few([]) == sizes([], tmp_path / "costs.json") == "Not run yet."

@@ -1,0 +1,95 @@
+"""The tables of studies/never_forget: what each change does, how far each size gets, who learns from few samples."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from cells import BOLD, rows, signed
+from onepass.bench import metrics
+from onepass.bench.result import Result
+from onepass.config import options
+from onepass.methods.registry import METHODS
+from onepass.report import summary as report
+from onepass.report.significance import Difference, against
+
+STREAMS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+NOT_RUN = Difference(None, None, None, 0)
+Finals = dict[int, float]  # by seed
+Row = dict[str, Finals]  # by column
+Name = Callable[[Result], str]
+
+
+def changes(results: Iterable[Result]) -> str:
+    """Patch-LDA as it is, and what each change of it has more or less on the same seeds."""
+    found = _by(results, lambda one: _changed(one, but="filters"))
+    if not found:
+        return "Not run yet."
+    plain = min(found, key=len)
+    gains = {name: against({k: group.get(name, {}) for k, group in found.items()}, plain) for name in STREAMS}
+    body = [["as it is", *(_cell(found[plain].get(name, {})) for name in STREAMS)]]
+    for setting in found:
+        if setting != plain:
+            body.append([f"`{setting}`", *(signed(gains[name].get(setting, NOT_RUN)) for name in STREAMS)])
+    return "\n".join([rows(["Patch-LDA", *STREAMS.values()], body), "", BOLD])
+
+
+def sizes(results: Iterable[Result], costs: Path) -> str:
+    """Final accuracy of each number of filters, beside what a step costs and what is kept."""
+    known = json.loads(costs.read_text())
+    found = _by(results, lambda one: str(one.config.learner_config.to_json()["filters"]))
+    if not found:
+        return "Not run yet."
+    body = []
+    for filters, group in sorted(found.items(), key=lambda pair: int(pair[0])):
+        cost = known[f"patch-lda {filters}"]
+        cells = [f"{cost['flops']:.2f}", f"{cost['time']:.2f}", f"{cost['bytes'] / 1e6:,.0f}"]
+        body.append([filters, *cells, *(_cell(group.get(name, {})) for name in STREAMS)])
+    heads = ["filters", "FLOPs / ER", "time / ER", "MB", *(f"{title} % (seeds)" for title in STREAMS.values())]
+    return rows(heads, body)
+
+
+def few(results: Sequence[Result]) -> str:
+    """Final accuracy of each method after so many samples a class."""
+    found = _by(results, lambda one: one.config.method, lambda one: str(_each(one)))
+    if not found:
+        return "Not run yet."
+    amounts = sorted({amount for group in found.values() for amount in group}, key=int)
+    ranked = sorted(found.items(), key=lambda pair: [-_mean(pair[1].get(amount, {})) for amount in amounts])
+    body = [[METHODS[name].title, *(_cell(group.get(amount, {})) for amount in amounts)] for name, group in ranked]
+    return rows(["method", *(f"{amount} a class % (seeds)" for amount in amounts)], body)
+
+
+def _each(result: Result) -> int:
+    classes = sum(len(task) for task in result.protocol["tasks"])
+    return round(int(result.data["learned"]) / classes)
+
+
+def _by(results: Iterable[Result], row: Name, column: Name = lambda one: one.config.stream) -> dict[str, Row]:
+    found: dict[str, Row] = {}
+    for one in results:
+        found.setdefault(row(one), {}).setdefault(column(one), {})[one.config.seed] = one.final_accuracy
+    return found
+
+
+def _changed(result: Result, but: str) -> str:
+    settings = result.config.learner_config
+    return " ".join(
+        f"--{name} {str(getattr(settings, name)).lower()}"
+        for name, entry in options(settings).items()
+        if name != but and getattr(settings, name) != entry.default
+    )
+
+
+def _cell(finals: Mapping[int, float]) -> str:
+    if not finals:
+        return "not run"
+    values = list(finals.values())
+    if len(values) > 2:
+        return f"{report.cell(metrics.summarise(values))} ({len(values)})"
+    return f"{', '.join(f'{100 * value:.1f}' for value in values)} ({len(values)})"
+
+
+def _mean(finals: Mapping[int, float]) -> float:
+    return sum(finals.values()) / len(finals) if finals else 0.0
