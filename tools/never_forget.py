@@ -37,10 +37,10 @@ def changes(results: Iterable[Result]) -> str:
 
 def sizes(results: Iterable[Result], costs: Path) -> str:
     """Final accuracy of each number of filters, beside what a step costs and what is kept."""
-    known = json.loads(costs.read_text())
     found = _by(results, lambda one: str(one.config.learner_config.to_json()["filters"]))
     if not found:
         return "Not run yet."
+    known = json.loads(costs.read_text())
     body = []
     for filters, group in sorted(found.items(), key=lambda pair: int(pair[0])):
         cost = known[f"patch-lda {filters}"]
