@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onepass.cli.flags import Parser, add_settings, count, given
 from onepass.cli.signals import handled
 from onepass.errors import UsageError
-from onepass.files import lock
+from onepass.live.claim import claimed
 from onepass.methods.registry import canonical, method_class
 from onepass.names import NET_NAMES
 from onepass.text import printable
@@ -124,18 +122,3 @@ def _report(values: argparse.Namespace, model: Model, done: Progress, quarantine
     parts += [f"{done.quarantined} not readable" if done.quarantined else ""]
     print(f"{', '.join(filter(None, parts))}: {printable(str(values.model))} knows {model.learned} images of "
           f"{len(model.labels)} classes")  # fmt: skip
-
-
-@contextmanager
-def claimed(path: Path) -> Iterator[None]:
-    """One process learns into a file at a time."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.lock")
-    handle = os.open(beside, os.O_CREAT | os.O_RDWR, 0o600)
-    try:
-        if not lock(handle):
-            raise UsageError(f"{path} is being learned into by another process: wait for it, or name another file.")
-        yield
-        beside.unlink(missing_ok=True)
-    finally:
-        os.close(handle)

@@ -10,25 +10,28 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onepass.cli.flags import Parser, count
-from onepass.cli.learn import POLL, claimed
+from onepass.cli.learn import POLL
 from onepass.cli.signals import handled
 from onepass.errors import RunError, UsageError
+from onepass.live.claim import claimed
 from onepass.methods.registry import canonical
 from onepass.names import NET_NAMES
 from onepass.text import printable
 
 if TYPE_CHECKING:
     from onepass.live.folder import FolderStream
-    from onepass.live.model import Model
+    from onepass.live.serving.opening import Opening
     from onepass.live.serving.service import Service
 
 DRAIN = 20.0  # seconds in which what is queued is still learned
 GRACE = 5  # seconds for requests under way
 CONNECTIONS = 128
+REPLICAS = 2
 TOKEN = "ONEPASS_TOKEN"
 
 
@@ -45,6 +48,8 @@ def serve(command: str, words: Sequence[str]) -> None:
     add("--no-token", action="store_true", help="anybody who can reach it may ask and teach")
     add("--read-only", action="store_true", help="predict, and learn nothing")
     add("--watch", type=Path, metavar="DIR", help="learn from class folders too, as images arrive there")
+    add("--on", default="", metavar="WHERE", help="ray, or HOST:PORT: a learner and replicas on that Ray cluster")
+    add("--replicas", type=count, metavar="N", help="with --on: processes that answer questions (default: 2)")
     add("--queue", type=count, default=10_000, metavar="N", help="samples that may wait (default: 10000)")
     add("--max-body", type=count, default=16, metavar="MB", help="size of a request, at most (default: 16)")
     add("--save-seconds", type=float, default=60.0, metavar="S", help="at most so much is lost (default: 60)")
@@ -63,26 +68,84 @@ def serve(command: str, words: Sequence[str]) -> None:
         import uvicorn  # noqa: F401
     except ImportError as error:
         raise UsageError(f"Expected {error.name} to be installed. Do: pip install 'onepass[serve]'") from error
+    if values.on:
+        _serve_on(values)
+        return
+    if values.replicas is not None:
+        raise UsageError("Expected --on with --replicas, got none. Do: --on ray")
     with nullcontext() if values.read_only else claimed(values.model):
         _serve(values)
+
+
+def _token(values: argparse.Namespace) -> str:
+    return "" if values.no_token else os.environ.get(TOKEN) or secrets.token_urlsafe(24)
+
+
+def _opening(values: argparse.Namespace) -> Opening:
+    from onepass.live.serving.opening import Opening
+
+    side = values.image_size
+    shape = (values.vectors,) if values.vectors else (3, side, side)
+    method = canonical(values.method) if values.method else ""
+    made = shape, method, values.net, values.seed
+    return Opening(values.model, *made, tuple(values.allow), values.read_only)
+
+
+def _hosts(host: str) -> tuple[str, ...]:
+    from onepass.live.serving.guard import LOOPBACK, is_loopback
+
+    return (*LOOPBACK, host) if is_loopback(host) else ()
+
+
+def _serve_on(values: argparse.Namespace) -> None:
+    from onepass.live.serving.cluster.run import Plan, check_ray, serve_on
+
+    if values.watch is not None:
+        raise UsageError("Expected --watch or --on, got both. Do: onepass learn --watch on another model.")
+    check_ray(values.on)
+    token, opening = _token(values), replace(_opening(values), path=values.model.absolute())
+    plan = Plan(
+        opening,
+        values.replicas or REPLICAS,
+        values.host,
+        values.port,
+        token,
+        _hosts(values.host),
+        values.queue,
+        values.save_seconds,
+        values.max_body << 20,
+    )
+    asked: list[bool] = []
+
+    def stop() -> None:
+        if asked or not announced:
+            raise KeyboardInterrupt
+        asked.append(True)
+
+    announced: list[bool] = []
+
+    def announce(host: str, port: int) -> None:
+        announced.append(True)
+        _announce(values, host, port, token)
+
+    serve_on(values.on, plan, announce, lambda: bool(asked), DRAIN, lambda: handled(stop))
+    raise KeyboardInterrupt
 
 
 def _serve(values: argparse.Namespace) -> None:
     from onepass.live.autosave import Autosave
     from onepass.live.folder import FolderStream
     from onepass.live.serving.app import build_app
-    from onepass.live.serving.guard import LOOPBACK, is_loopback
     from onepass.live.serving.run import Server
     from onepass.live.serving.service import Service
 
-    token = "" if values.no_token else os.environ.get(TOKEN) or secrets.token_urlsafe(24)
-    model = _model(values)
+    token = _token(values)
+    model = _opening(values).model()
     stream = None if values.watch is None else FolderStream(model, values.watch)
     listening = _listen(values.host, values.port)
     autosave = None if values.read_only else Autosave(model, values.model, values.save_seconds)
     service = Service(model, autosave, room=values.queue)
-    hosts = (*LOOPBACK, values.host) if is_loopback(values.host) else ()
-    app = build_app(service, token=token, hosts=hosts, largest=values.max_body << 20)
+    app = build_app(service, token=token, hosts=_hosts(values.host), largest=values.max_body << 20)
     server = Server(app, listening, grace=GRACE, connections=CONNECTIONS)
     asked: list[bool] = []
 
@@ -95,7 +158,8 @@ def _serve(values: argparse.Namespace) -> None:
     with handled(stop):
         if stream is not None:
             watcher.start()
-        _announce(values, listening, token)
+        name, port = listening.getsockname()[:2]
+        _announce(values, name, port, token)
         try:
             server.run()
         finally:
@@ -113,20 +177,6 @@ def _serve(values: argparse.Namespace) -> None:
         raise KeyboardInterrupt
 
 
-def _model(values: argparse.Namespace) -> Model:
-    from onepass.live.model import Model
-    from onepass.live.state import load_model
-
-    if values.model.exists():
-        return load_model(values.model, values.allow)
-    if values.read_only:
-        raise UsageError(f"Expected the file of a model, got {values.model}, which is not there.")
-    side = values.image_size
-    shape = (values.vectors,) if values.vectors else (3, side, side)
-    method = canonical(values.method) if values.method else ""
-    return Model.create(shape, method=method, net=values.net, seed=values.seed)
-
-
 def _listen(host: str, port: int) -> socket.socket:
     """Before anything is printed, so that the address is true."""
     try:
@@ -140,8 +190,7 @@ def _listen(host: str, port: int) -> socket.socket:
     return found
 
 
-def _announce(values: argparse.Namespace, listening: socket.socket, token: str) -> None:
-    name, port = listening.getsockname()[:2]
+def _announce(values: argparse.Namespace, name: str, port: int, token: str) -> None:
     name = f"[{name}]" if ":" in name else name
     print(f"onepass serves {printable(str(values.model))} at http://{name}:{port}/{f'#token={token}' if token else ''}")
     sys.stdout.flush()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from pathlib import Path
 from typing import IO, Any
 
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import load as load_tensors
 from torch import Tensor
 
 from onepass.errors import BadCheckpoint, RunError, lacks_memory
@@ -81,6 +83,19 @@ def load_tree(path: Path) -> Any:
         return _unflatten(json.loads(header["tree"]), tensors)
     except (KeyError, ValueError, TypeError, RecursionError) as error:
         raise BadCheckpoint(f"{path} is damaged: {error!r}") from error
+
+
+def tree_bytes(tree: Any) -> bytes:
+    """A tree as the bytes of a file, for another process of ours."""
+    tensors: dict[str, Tensor] = {}
+    content = io.BytesIO()
+    _write(content, tensors, {"format": FORMAT, "tree": json.dumps(flatten(tree, tensors), allow_nan=False)})
+    return content.getvalue()
+
+
+def tree_from_bytes(content: bytes) -> Any:
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    return _unflatten(json.loads(header["__metadata__"]["tree"]), load_tensors(content))
 
 
 def flatten(value: Any, tensors: dict[str, Tensor]) -> Any:

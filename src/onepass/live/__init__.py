@@ -9,6 +9,7 @@
     corrections forget and relabel
     state       the file of a model, and its older copies
     autosave    when that is written
+    claim       one process learns into a file at a time
     program     what predicts, as a graph: the small file for prediction, ONNX, torch.export
     describe    what a model knows and keeps, as plain values
     folder      a folder of pictures as a stream

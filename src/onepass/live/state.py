@@ -45,17 +45,17 @@ def model_tree(model: Model) -> dict[str, Any]:
             "prequential": model.prequential.to_tree(),
             "cursor": model.cursor.tree,
         }
-        copied: dict[str, Any] = _copy(tree)
-        return copied
+        found: dict[str, Any] = copied(tree)
+        return found
 
 
-def _copy(value: Any) -> Any:
+def copied(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.detach().clone()
     if isinstance(value, dict):
-        return {key: _copy(item) for key, item in value.items()}
+        return {key: copied(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_copy(item) for item in value]
+        return [copied(item) for item in value]
     return value
 
 

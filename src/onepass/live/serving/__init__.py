@@ -7,8 +7,11 @@
     guard      who may ask: tokens, hosts, origins
     metrics    what Prometheus reads
     openapi    the document of the interface, for the model that is served
-    app        routes
+    asking     routes that need nothing but what was published
+    app        all routes
     page       the page, in one piece
+    opening    the model that is served: that of a file, or a new one
+    cluster    the same on a Ray cluster: one learner, and replicas that answer
 
 Predictions come from what was published last and never wait for learning.
 """

@@ -117,18 +117,6 @@ def relabel(service: Service, id: str, label: Label, x: Tensor | None) -> dict[s
     return {"id": id, "label": label, "changed": bool(changed)}
 
 
-def state(service: Service) -> dict[str, Any]:
-    """What the model knows, as it was published, and how the service is."""
-    autosave = service.autosave
-    return {
-        **service.published.facts,
-        "queue": {"waiting": service.waiting, "room": service.room},
-        "read_only": service.read_only,
-        "saved": autosave is None or autosave.saved == service.model.version,
-        "save_failure": None if autosave is None or not autosave.failure else autosave.failure,
-    }
-
-
 def memory(service: Service, offset: int, limit: int, label: str | None) -> dict[str, Any]:
     """Some of the samples in memory, those that came last first."""
     model = service.model

@@ -136,6 +136,16 @@ class Service:
     def ready(self) -> bool:
         return self.healthy and not self._closing
 
+    def status(self) -> dict[str, Any]:
+        """How the service is, beside what was published."""
+        autosave = self.autosave
+        return {
+            "queue": {"waiting": self.waiting, "room": self.room},
+            "read_only": self.read_only,
+            "saved": autosave is None or autosave.saved == self.model.version,
+            "save_failure": None if autosave is None or not autosave.failure else autosave.failure,
+        }
+
     # Called by requests.
 
     def submit(self, request: Request, ids: list[str]) -> Batch:
