@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from onepass.config import unknown
 from onepass.errors import UsageError
+from onepass.learner.precision import passed
 from onepass.names import import_path
 from onepass.seeds import child_seed
 
@@ -24,6 +25,8 @@ M = TypeVar("M", bound=nn.Module)
 
 class Net(nn.Module):
     """Features and a linear head over them. What of the body is frozen stays in evaluation mode."""
+
+    precision = "fp32"  # in which the body computes
 
     def __init__(self, body: nn.Module, width: int, n_classes: int) -> None:
         super().__init__()
@@ -39,8 +42,7 @@ class Net(nn.Module):
         self.train()
 
     def features(self, x: Tensor) -> Tensor:
-        z: Tensor = self.body(x)
-        return z
+        return passed(self.body, x, self.precision)
 
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.head(self.features(x))
