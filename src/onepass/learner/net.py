@@ -140,7 +140,10 @@ class Block(nn.Module):
         self.shortcut = nn.Identity() if same else convolution(inputs, outputs, 1, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.relu(self.second(F.relu(self.first(x))) + self.shortcut(x))
+        # In place where nobody needs what was there before: batch-norm's gradient needs what it took, not what it gave.
+        out: Tensor = self.second(F.relu_(self.first(x)))
+        out += self.shortcut(x)
+        return F.relu_(out)
 
 
 class Pool(nn.Module):
@@ -201,7 +204,7 @@ def _image_shape(name: str, shape: tuple[int, ...]) -> int:
 
 def _resnet18(name: str, nf: int, shape: tuple[int, ...]) -> nn.Module:
     """The 32x32 form: a 3x3 stem with stride 1 and no max-pooling."""
-    layers: list[nn.Module] = [convolution(_image_shape(name, shape), nf), nn.ReLU()]
+    layers: list[nn.Module] = [convolution(_image_shape(name, shape), nf), nn.ReLU(inplace=True)]
     width = nf
     for stage in range(4):
         for stride in (1 if stage == 0 else 2, 1):
@@ -214,14 +217,16 @@ def _small_cnn(shape: tuple[int, ...]) -> nn.Module:
     """Three convolutions for tiny images such as 8x8 digits."""
     layers: list[nn.Module] = []
     for inputs, outputs, stride in ((_image_shape("small-cnn", shape), 32, 1), (32, 64, 2), (64, 100, 1)):
-        layers += [convolution(inputs, outputs, stride=stride), nn.ReLU()]
+        layers += [convolution(inputs, outputs, stride=stride), nn.ReLU(inplace=True)]
     return Body(100, *layers, Pool())
 
 
 def _mlp(shape: tuple[int, ...]) -> nn.Module:
     """Two hidden layers over standardised values."""
     size = math.prod(shape)
-    layers = [nn.Linear(size, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, HIDDEN), nn.ReLU()]
+    layers: list[nn.Module] = []
+    for inputs in (size, HIDDEN):
+        layers += [nn.Linear(inputs, HIDDEN), nn.ReLU(inplace=True)]
     return Body(HIDDEN, Standardise(shape), nn.Flatten(), *layers)
 
 
