@@ -66,6 +66,7 @@ def test_defaults_are_the_papers() -> None:
         "weight_decay": 0.0,
         "updates": 1,
         "expert": False,
+        "precision": "fp32",
         "memory": 1000,
         "replay": 10,
         "forward": "separate",
@@ -154,6 +155,7 @@ def test_a_config_of_your_own_is_checked_in_the_same_way() -> None:
         "weight_decay": 0.0,
         "updates": 1,
         "expert": False,
+        "precision": "fp32",
         "flag": True,
         "kind": "b",
         "share": 0.5,
@@ -180,7 +182,7 @@ def test_a_switch_is_true_or_false_on_the_command_line() -> None:
 
 
 def test_an_unknown_setting_names_the_nearest_and_all() -> None:
-    shared = "lr, scope, average, optimizer, momentum, weight_decay, updates, expert"
+    shared = "lr, scope, average, optimizer, momentum, weight_decay, updates, expert, precision"
     message = f"unknown setting 'gama'; did you mean 'gamma'? (its settings: {shared}, memory, replay, gamma, "
     with pytest.raises(UsageError, match=re.escape(message)):
         ERFSLConfig.from_json({"gama": 0.3})

@@ -114,6 +114,9 @@ class LearnerConfig(Settings):
     expert: bool = option(
         False, "also count all samples in a Patch-LDA (vectors: SLDA), and add its log-probabilities", since="0.2.0"
     )
+    precision: Literal["fp32", "bf16", "auto"] = option(
+        "fp32", "in which the network's body computes; auto: bf16 where the device has it", since="0.2.0"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

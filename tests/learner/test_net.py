@@ -6,10 +6,11 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from helpers import plain_net, rng
-from onepass.learner.net import NETS, Body, Net, make_net
+from onepass.learner.net import NETS, Block, Body, Net, make_net
 
 CONVOLUTIONAL = ["resnet18", "slim-resnet18", "small-cnn"]
 
@@ -201,3 +202,32 @@ def test_some_layers_of_a_body_are_those_layers() -> None:
     x = pictures(2, 8, channels=1)
     torch.testing.assert_close(body[2:](body[:2](x)), body(x))
     assert [type(layer) for layer in body[:2].children()] == [nn.Sequential, nn.ReLU]
+
+
+def plain_pass(layer: nn.Module, x: Tensor) -> Tensor:
+    """What a layer of ours gives, with nothing written in place."""
+    if isinstance(layer, Block):
+        inner = layer.second(layer.first(x).relu())
+        found: Tensor = (inner + layer.shortcut(x)).relu()
+        return found
+    return x.relu() if isinstance(layer, nn.ReLU) else layer(x)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("name", ["slim-resnet18", "small-cnn", "mlp"])
+def test_what_is_written_in_place_changes_no_bit_of_a_step(name: str, training: bool) -> None:
+    shape = (3, 16, 16)
+    ours, plain = (make_net(name, shape, 5, seed=0).train(training) for _ in range(2))
+    x, y = pictures(6, 16).requires_grad_(), torch.arange(6) % 5
+    z = x
+    assert isinstance(plain.body, nn.Sequential)
+    for layer in plain.body:
+        z = plain_pass(layer, z)
+    logits = ours(x), plain.head(z)
+    slopes = [
+        torch.autograd.grad(F.cross_entropy(found, y), [x, *net.parameters()])
+        for net, found in zip((ours, plain), logits, strict=True)
+    ]
+    assert torch.equal(*logits)
+    assert all(map(torch.equal, *slopes))
+    assert all(map(torch.equal, ours.buffers(), plain.buffers()))

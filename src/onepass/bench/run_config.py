@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -142,6 +142,14 @@ class RunConfig:
         from onepass.bench.stream import StreamConfig
 
         return StreamConfig(self.scenario, self.tasks, self.class_order, self.fraction, self.validate)
+
+    def on(self, device: str) -> RunConfig:
+        """The run as it is made on a device: a precision that was left open is decided."""
+        if getattr(self.settings, "precision", "") != "auto":
+            return self
+        from onepass.learner.precision import settled
+
+        return replace(self, settings=settled(self.learner_config, device))
 
     @property
     def key(self) -> str:

@@ -30,6 +30,7 @@ from onepass.errors import BadCheckpoint, Diverged, RunError, UsageError
 from onepass.host import host_facts
 from onepass.learner.batch import Batch
 from onepass.learner.checkpoint import fingerprint, load_state, load_tree, save_tree
+from onepass.learner.precision import check_precision
 from onepass.methods.factory import build, save
 from onepass.methods.identity import code_digest
 
@@ -43,8 +44,8 @@ class Run:
     """A run in progress: what it is made of, where it stands, and how it is saved and continued."""
 
     def __init__(self, config: RunConfig, device: str = "cpu", datasets: Datasets | None = None) -> None:
-        _prepare(device)
-        self.config = config
+        self.config = config = config.on(device)
+        _prepare(config, device)
         self.code = code_digest(*config.code)
         self.device = device
         data = (datasets or Datasets()).load(config.stream, config.image_size)
@@ -87,7 +88,11 @@ class Run:
             "features": learner.net.head.in_features,
             "parameters": sum(value.numel() for value in learner.parameters() if value.requires_grad),
             "augment": learner.problem.augment,
-            **({"scope": settings.scope} if isinstance(settings, LearnerConfig) else {}),
+            **(
+                {"scope": settings.scope, "precision": settings.precision}
+                if isinstance(settings, LearnerConfig)
+                else {}
+            ),
             "seed": self.config.seed,
             "measured_on": "a tenth of the training images" if self.config.validate else "the test images",
             **({"code": self.code} if self.code else {}),
@@ -234,9 +239,13 @@ def _optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     return facts
 
 
-def check_run(config: RunConfig, device: str, datasets: Datasets) -> None:
-    """Refuse what cannot be run before anything is trained: the settings are tried on a network without weights."""
-    _prepare(device)
+def check_run(config: RunConfig, device: str, datasets: Datasets, elsewhere: bool = False) -> None:
+    """Refuse what cannot be run before anything is trained: the settings are tried on a network without weights.
+
+    A run elsewhere is on another machine, whose device is not known here.
+    """
+    if not elsewhere:
+        _prepare(config, device)
     data = datasets.load(config.stream, config.image_size)
     _, tasks = make_tasks(data, config.stream_config, seed=config.seed)
     problem = problem_of(config.stream, len(data.classes), data.x.shape[1:], len(tasks), config.augment)
@@ -265,6 +274,7 @@ def run(
     `datasets` are those of `data_dir` that are open already.
     """
     check_log(log)
+    config = config.on(device)
     datasets = Datasets(data_dir) if datasets is None else datasets
     if out is None:
         if log:
@@ -357,7 +367,7 @@ def _train(state: Run, place: Path | None, seconds: float, progress: Progress, l
     )
 
 
-def _prepare(device: str) -> None:
+def _prepare(config: RunConfig, device: str) -> None:
     try:
         kind = torch.device(device).type
     except RuntimeError as error:
@@ -368,3 +378,4 @@ def _prepare(device: str) -> None:
         torch.backends.cudnn.benchmark = False
         torch.backends.cudnn.deterministic = True
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    check_precision(getattr(config.settings, "precision", "fp32"), device)

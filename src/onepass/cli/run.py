@@ -48,7 +48,7 @@ def _execute(values: argparse.Namespace, configs: Mapping[str, type[Settings]], 
                 **presets.get(method, {}),
                 **{name: value for name, value in chosen.items() if name in options(config)},
             },
-        )
+        ).on(values.device)
         for method, config in configs.items()
         for number in range(values.runs)
     ]

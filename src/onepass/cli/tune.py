@@ -55,7 +55,7 @@ def tune(command: str, words: Sequence[str]) -> None:
 
 
 def _tuning(values: Namespace, chosen: dict[str, Any]) -> Tuning:
-    base = RunConfig(values.method, **given(values, STREAM), validate=True, settings=chosen)
+    base = RunConfig(values.method, **given(values, STREAM), validate=True, settings=chosen).on(values.device)
     space = parse_search(values.search, base.learner_config, chosen) or default_space(base.learner_config, chosen)
     if not space:
         raise UsageError(f"{base.method}: all its own settings are given values; leave one to be searched")

@@ -64,6 +64,7 @@ def run_many(
         raise UsageError(f"jobs={jobs}: give how many runs go side by side, or 0 for one a core")
     if not configs:
         return []
+    configs = [config.on(device) for config in configs]
     side = min(jobs or cores(), len(configs))
     do = executor(on, side)
     out, datasets = Path(out), Datasets(data_dir) if datasets is None else datasets
@@ -72,7 +73,7 @@ def run_many(
     for index in set(range(len(configs))) - set(waiting):
         report(index, 0, 0)  # there was nothing to do
     for index in {configs[index].key: index for index in waiting}.values():
-        check_run(configs[index], "cpu" if on else device, datasets)  # the nodes of a cluster have their own devices
+        check_run(configs[index], device, datasets, elsewhere=bool(on))
     options = {
         "device": device,
         "data_dir": str(datasets.place),

@@ -18,6 +18,7 @@ from onepass.learner.average import Average
 from onepass.learner.batch import Batch
 from onepass.learner.contract import CHUNK, SETTLING_STEPS, BaseLearner
 from onepass.learner.net import Net, Standardise
+from onepass.learner.precision import settled
 from onepass.learner.problem import Problem
 
 __all__ = ["CHUNK", "SETTLING_STEPS", "Learner"]
@@ -34,6 +35,8 @@ class Learner(BaseLearner):
         self, net: Net, problem: Problem, config: LearnerConfig, *, seed: int, encoder: nn.Module | None = None
     ) -> None:
         self.many_steps = config.updates > 1
+        config = settled(config, net.head.weight.device)
+        net.precision = config.precision  # before copies of it are made
         super().__init__(net, problem, config, seed=seed, encoder=encoder)
         self.optimizer = self.make_optimizer()
         self.average = None if config.average is None else Average(self.predictors(), config.average)

@@ -21,6 +21,7 @@ from onepass.learner.batch import Batch, Task, check_samples
 from onepass.learner.functional import pad_state
 from onepass.learner.memory import Memory
 from onepass.learner.net import Body, Net
+from onepass.learner.precision import check_precision, passed
 from onepass.learner.predictor import Predictor
 from onepass.learner.problem import MOST_CLASSES, Problem
 from onepass.seeds import generator
@@ -209,8 +210,7 @@ class BaseLearner(nn.Module):
     def encode(self, x: Tensor) -> Tensor:
         """Samples as they come, as floats that the network takes."""
         samples = decode(x)
-        features: Tensor = samples if self.encoder is None else self.encoder(samples)
-        return features
+        return samples if self.encoder is None else passed(self.encoder, samples, self.net.precision)
 
     def samples(self, x: Tensor) -> Tensor:
         """As an expert's, what the learner beside it takes: images stay images, all else is a row of numbers."""
@@ -344,7 +344,8 @@ class BaseLearner(nn.Module):
         return copy.deepcopy(state)
 
     def _check(self, batch: Batch) -> tuple[int, ...]:
-        """Refuse what is no batch; the classes in it that were never seen."""
+        """Refuse what is no batch, and a precision that is only emulated here; the classes in it that are new."""
+        check_precision(self.net.precision, self.device)
         if not isinstance(batch, Batch):
             raise UsageError(f"expected a Batch, got {type(batch).__name__}; use Batch(images, labels)")
         check_samples(batch.x, self.problem.shape)

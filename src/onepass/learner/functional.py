@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from onepass.errors import Diverged
 from onepass.learner.augment import decode
+from onepass.learner.net import Net
 
 if TYPE_CHECKING:
     from onepass.learner.base import Learner
@@ -46,6 +47,19 @@ def evaluating(net: nn.Module) -> Iterator[None]:
         yield
     finally:
         net.train(training)
+
+
+@contextmanager
+def exact(module: nn.Module) -> Iterator[None]:
+    """Inside, networks compute in fp32: for gradients that are compared one by one, or that change samples."""
+    nets = [(part, part.precision) for part in module.modules() if isinstance(part, Net)]
+    for net, _ in nets:
+        net.precision = "fp32"
+    try:
+        yield
+    finally:
+        for net, precision in nets:
+            net.precision = precision
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from onepass.config import unknown
 from onepass.errors import UsageError
+from onepass.learner.precision import passed
 from onepass.names import import_path
 from onepass.seeds import child_seed
 
@@ -24,6 +25,8 @@ M = TypeVar("M", bound=nn.Module)
 
 class Net(nn.Module):
     """Features and a linear head over them. What of the body is frozen stays in evaluation mode."""
+
+    precision = "fp32"  # in which the body computes
 
     def __init__(self, body: nn.Module, width: int, n_classes: int) -> None:
         super().__init__()
@@ -39,8 +42,7 @@ class Net(nn.Module):
         self.train()
 
     def features(self, x: Tensor) -> Tensor:
-        z: Tensor = self.body(x)
-        return z
+        return passed(self.body, x, self.precision)
 
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.head(self.features(x))
@@ -138,7 +140,10 @@ class Block(nn.Module):
         self.shortcut = nn.Identity() if same else convolution(inputs, outputs, 1, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.relu(self.second(F.relu(self.first(x))) + self.shortcut(x))
+        # In place where nobody needs what was there before: batch-norm's gradient needs what it took, not what it gave.
+        out: Tensor = self.second(F.relu_(self.first(x)))
+        out += self.shortcut(x)
+        return F.relu_(out)
 
 
 class Pool(nn.Module):
@@ -199,7 +204,7 @@ def _image_shape(name: str, shape: tuple[int, ...]) -> int:
 
 def _resnet18(name: str, nf: int, shape: tuple[int, ...]) -> nn.Module:
     """The 32x32 form: a 3x3 stem with stride 1 and no max-pooling."""
-    layers: list[nn.Module] = [convolution(_image_shape(name, shape), nf), nn.ReLU()]
+    layers: list[nn.Module] = [convolution(_image_shape(name, shape), nf), nn.ReLU(inplace=True)]
     width = nf
     for stage in range(4):
         for stride in (1 if stage == 0 else 2, 1):
@@ -212,14 +217,16 @@ def _small_cnn(shape: tuple[int, ...]) -> nn.Module:
     """Three convolutions for tiny images such as 8x8 digits."""
     layers: list[nn.Module] = []
     for inputs, outputs, stride in ((_image_shape("small-cnn", shape), 32, 1), (32, 64, 2), (64, 100, 1)):
-        layers += [convolution(inputs, outputs, stride=stride), nn.ReLU()]
+        layers += [convolution(inputs, outputs, stride=stride), nn.ReLU(inplace=True)]
     return Body(100, *layers, Pool())
 
 
 def _mlp(shape: tuple[int, ...]) -> nn.Module:
     """Two hidden layers over standardised values."""
     size = math.prod(shape)
-    layers = [nn.Linear(size, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, HIDDEN), nn.ReLU()]
+    layers: list[nn.Module] = []
+    for inputs in (size, HIDDEN):
+        layers += [nn.Linear(inputs, HIDDEN), nn.ReLU(inplace=True)]
     return Body(HIDDEN, Standardise(shape), nn.Flatten(), *layers)
 
 

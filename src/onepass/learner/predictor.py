@@ -10,6 +10,7 @@ from torch import Tensor
 
 from onepass.errors import UsageError
 from onepass.learner.batch import check_samples
+from onepass.learner.functional import exact
 
 if TYPE_CHECKING:
     from onepass.learner.contract import BaseLearner
@@ -25,7 +26,7 @@ class Predictor:
     def __init__(self, learner: BaseLearner) -> None:
         self.shape, self.chunk, self.device = learner.problem.shape, learner.chunk, learner.device
         self.seen_classes = learner.seen_classes.clone()
-        self._encode = learner.encode
+        self._learner, self._encode = learner, learner.encode
         self._score: Callable[[Tensor], Tensor] = learner.scorer()
         if (expert := learner.expert) is not None:
             beside = expert.scorer()
@@ -47,8 +48,13 @@ class Predictor:
         return torch.cat([self.raw_scores(chunk.to(self.device)) for chunk in images.split(self.chunk)])
 
     def raw_scores(self, images: Tensor) -> Tensor:
-        """A score for each class, seen or not, of images that may be passed at once: what is exported."""
+        """A score for each class, seen or not, of images that may be passed at once."""
         return self._score(self._encode(images))
+
+    def exact_scores(self, images: Tensor) -> Tensor:
+        """The same in fp32, whatever the learner computes in: what is exported."""
+        with exact(self._learner):
+            return self.raw_scores(images)
 
     def _seen(self, among: set[int]) -> Tensor:
         wrong = sorted(among - set(self.seen_classes.tolist()))

@@ -44,7 +44,7 @@ class Pipeline(nn.Module):
         self.register_buffer("columns", snapshot.scorer.seen_classes.clone())
 
     def forward(self, x: Tensor) -> Tensor:
-        scores = self._hidden[0].raw_scores(x).index_select(1, self.columns)
+        scores = self._hidden[0].exact_scores(x).index_select(1, self.columns)
         return torch.softmax(scores / self.temperature, dim=1) if self.probabilities else scores
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from onepass.config import CombineConfig, option
 from onepass.learner.batch import Batch
-from onepass.learner.functional import frozen_batchnorm, virtual_step
+from onepass.learner.functional import exact, frozen_batchnorm, virtual_step
 from onepass.methods.lookahead import Lookahead
 
 
@@ -42,7 +42,7 @@ class GMED(Lookahead):
 
     def choose(self, pool: Batch) -> Batch:
         config, edits = self.config, pool.extra["edits"]
-        with frozen_batchnorm(self.net):
+        with exact(self.net), frozen_batchnorm(self.net):
             now = self.slope(pool)
             with virtual_step(self.net, config.lr):
                 ahead = self.slope(pool)

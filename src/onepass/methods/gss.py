@@ -12,7 +12,7 @@ from torch.func import functional_call, grad, vmap
 from onepass.config import option
 from onepass.learner.augment import decode
 from onepass.learner.batch import Batch
-from onepass.learner.functional import evaluating
+from onepass.learner.functional import evaluating, exact
 from onepass.methods.er import ER, ERConfig
 
 FIRST = 0.1  # score of the very first samples, which have nothing to be compared with
@@ -39,7 +39,7 @@ class GSS(ER):
         self.memory.add_field("score", (), torch.float32)
 
     def remember(self, batch: Batch) -> None:
-        with evaluating(self.net):  # a single image has no statistics of its own to be normalised by
+        with exact(self.net), evaluating(self.net):  # a single image has no statistics of its own to be normalised by
             if len(self.memory) < self.memory.capacity:
                 self.fill(batch)
             else:

@@ -10,7 +10,7 @@ from torch import Tensor
 from onepass.config import CombineConfig, option
 from onepass.learner.augment import decode
 from onepass.learner.batch import Batch
-from onepass.learner.functional import frozen_batchnorm, virtual_step
+from onepass.learner.functional import exact, frozen_batchnorm, virtual_step
 from onepass.methods.lookahead import Lookahead
 
 
@@ -38,7 +38,7 @@ class MIR(Lookahead):
         if len(pool) <= self.replay:
             return pool
         images = decode(pool.x)
-        with frozen_batchnorm(self.net):
+        with exact(self.net), frozen_batchnorm(self.net):
             before = self.measure(images, pool.y)
             with virtual_step(self.net, self.config.lr):
                 after = self.measure(images, pool.y)

@@ -19,6 +19,7 @@ from onepass.learner.batch import Batch
 from onepass.learner.functional import class_means, evaluating
 from onepass.learner.losses import supcon
 from onepass.learner.net import Net, Pool, drawn_from, linear
+from onepass.learner.precision import lowered
 from onepass.methods.ocm import light_view
 
 
@@ -77,6 +78,8 @@ class MOSE(Learner):
         with drawn_from(self.rng):
             bodies = [expert_body([*channels[first:], width]) for first in range(len(channels))]
             self.experts = nn.ModuleList(Net(body, width, classes) for body in bodies)
+        for expert in self.every:
+            expert.precision = self.net.precision
         self.projections = nn.ModuleList(linear(width, 128, self.rng) for _ in range(len(channels) + 1))
         self.adapt = linear(width, width, self.rng)
 
@@ -108,11 +111,12 @@ class MOSE(Learner):
         assert isinstance(self.net.body, nn.Sequential)
         experts = self.every
         found: list[Tensor] = []
-        for place, layer in enumerate(self.net.body):
-            x = layer(x)
-            if place in self.ends:
-                found.append(experts[len(found)].features(x))
-        return [*found, x]
+        with lowered(self.net.precision, x.device):
+            for place, layer in enumerate(self.net.body):
+                x = layer(x)
+                if place in self.ends:
+                    found.append(experts[len(found)].features(x))
+        return [*found, x.float() if self.net.precision == "bf16" else x]
 
     def retrieve(self, batch: Batch) -> Batch:
         if not len(self.old):
