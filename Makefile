@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo serve-demo test lint types unit system soak bench docs clean
+.PHONY: demo serve-demo test lint types unit system soak bench docs site clean
 
 demo: .venv/ready
 	$(BIN)/onepass compare finetune er er-fsl --stream digits --memory 100 --runs 5 --out onepass-runs/demo
@@ -38,6 +38,10 @@ bench: .venv/ready
 docs: .venv/ready
 	$(BIN)/python tools/docs.py
 
+site: .venv/ready-docs # the documents as a site: open build/site/index.html
+	rm -rf build/site
+	$(BIN)/python -m sphinx -q -W --keep-going -E -d build/doctrees -c docs . build/site
+
 .venv/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo 'onepass needs Python 3.10 or newer: make PYTHON=python3.11 demo'; exit 1; }
 	$(PYTHON) -m venv .venv
@@ -46,6 +50,10 @@ docs: .venv/ready
 
 .venv/ready-serve: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[serve]'
+	@touch $@
+
+.venv/ready-docs: .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	@touch $@
 
 .venv/ready-test: .venv/ready

@@ -18,6 +18,7 @@ from pathlib import Path
 import onepass
 from cells import BOLD, ROOT, by_last_weights, printed_cell, rows_of_the_paper, signed, stored
 from cells import rows as table_of
+from commands import commands
 from headline import headline
 from index import index
 from measured import measured
@@ -375,6 +376,7 @@ KINDS: dict[str, Callable[[str], str]] = {
     "beside": beside,
     "orchestration": orchestration,
     "names": names,
+    "commands": commands,
     "headline": lambda folder: headline(stored(folder)),
     "whole": lambda folder: whole_streams([one for name in WHOLE for one in stored(f"{folder}/{name}")]),
     "tried": lambda folder: changes(stored(folder)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from onepass import __version__
@@ -31,33 +31,34 @@ EXAMPLES = """\
   onepass serve m.onepass --watch photos/
 """
 
+COMMANDS: dict[str, Callable[[str, Sequence[str]], None]] = {
+    "run": run.run,
+    "compare": run.run,
+    "methods": methods.methods,
+    "streams": methods.streams,
+    "data": data.data,
+    "cost": cost.cost,
+    "reproduce": reproduce.reproduce,
+    "report": report.report,
+    "tune": tune.tune,
+    "check": check.check,
+    "learn": learn.learn,
+    "predict": model.predict,
+    "inspect": model.inspect,
+    "forget": model.forget,
+    "export": model.export,
+    "serve": serve.serve,
+}
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     sys.path.append("")  # a learner of your own may lie where you are; its neighbours hide nothing that is installed
-    known = {
-        "run": run.run,
-        "compare": run.run,
-        "methods": methods.methods,
-        "streams": methods.streams,
-        "data": data.data,
-        "cost": cost.cost,
-        "reproduce": reproduce.reproduce,
-        "report": report.report,
-        "tune": tune.tune,
-        "check": check.check,
-        "learn": learn.learn,
-        "predict": model.predict,
-        "inspect": model.inspect,
-        "forget": model.forget,
-        "export": model.export,
-        "serve": serve.serve,
-    }
     parser = Parser(prog="onepass", description="Online continual learning.", epilog="examples:\n" + EXAMPLES)
     parser.add_argument("--version", action="version", version=f"onepass {__version__}")
     parser.add_argument(
         "command",
-        choices=list(known),
+        choices=list(COMMANDS),
         metavar="COMMAND",
         help="run: one method; compare: several, paired; methods, streams: what there is; "
         "data: get and check data sets; cost: FLOPs and bytes beside ER's; reproduce: the paper's tables and figures; "
@@ -70,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with handled(interrupt):
             command = parser.parse(words[:1]).command
-            known[command](command, words[1:])
+            COMMANDS[command](command, words[1:])
             sys.stdout.flush()
     except UsageError as error:
         return _say(error, 2)
