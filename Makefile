@@ -27,8 +27,9 @@ system: .venv/ready-browser # more of them than cores: they mostly wait for proc
 	$(BIN)/pytest -n 3 --dist loadgroup -m system
 
 MINUTES ?= 60
-soak: .venv/ready-test # every fault, mutated files and kills, for MINUTES each
+soak: .venv/ready-test # every fault, mutated files, a served learner and kills, for MINUTES each
 	$(BIN)/python tests/faults.py build/soak --minutes $(MINUTES)
+	$(BIN)/python tests/soak_serving.py build/soak-serving --minutes $(MINUTES)
 	$(BIN)/python tests/fuzz.py --seconds $$(($(MINUTES) * 60)) --keep build/soak/found
 	$(BIN)/pytest -m system -k 'kill' tests
 

@@ -102,7 +102,68 @@ def scenarios(root: Path, url: str) -> dict[str, Callable[[], str | Path]]:
         [result] = load_all(Path(out))
         return result.fingerprint
 
-    return {"save": save, "run": run, "command": command, "cache": cache, "photos": photos, "download": download}
+    found: dict[str, Callable[[], str | Path]] = {"save": save, "run": run, "command": command, "cache": cache}
+    return {**found, "photos": photos, "download": download, "served": lambda: served(root)}
+
+
+def served(root: Path) -> str:
+    """A served learner is taught, saves and forgets. What it said is saved must be there when it starts again."""
+    import torch
+
+    from onepass.errors import RunError
+    from onepass.live.autosave import Autosave
+    from onepass.live.claim import claimed
+    from onepass.live.journal import digest_of
+    from onepass.live.model import Model
+    from onepass.live.serving import commands
+    from onepass.live.serving.bodies import Items, Refused
+    from onepass.live.serving.keys import request_digest
+    from onepass.live.serving.service import Service
+    from onepass.live.state import load_model
+
+    path, notes = root / "served" / "m.onepass", root.with_name("said")  # notes lie where nothing fails
+    if not path.parent.exists():
+        notes.unlink(missing_ok=True)
+
+    def say(what: str) -> None:
+        with notes.open("a") as file:
+            file.write(f"{what}\n")
+
+    with claimed(path):
+        model = load_model(path) if path.exists() else Model.create((1, 8, 8), method="er", net="small-cnn", memory=20)
+        autosave = Autosave(model, path, 1e6)
+        service = Service(model, autosave)
+        try:
+            said = set(notes.read_text().split() if notes.exists() else ())
+            for key in said - {"forgotten"}:
+                assert service.keys.find(request_digest(key.encode())), f"{key} was said to be saved, and is lost"
+            assert "forgotten" not in said or model.journal.find(digest_of("batch-0/0")) is None, "not forgotten"
+            for n in range(3):
+                key, x = f"batch-{n}", torch.full((4, 1, 8, 8), 20 * n, dtype=torch.uint8)
+                x[:, 0, 0, 0] = torch.arange(4, dtype=torch.uint8)
+                items = Items(x, [f"class {n % 2}"] * 4, [f"{key}/{row}" for row in range(4)])
+                batch = service.batch(commands.learn(service, items, key, key.encode(), "")[0])
+                while batch is not None and batch.state == "queued" and service.healthy:
+                    time.sleep(0.001)
+                if batch is None or batch.state != "learned" or not autosave.save():
+                    raise RunError(f"{key}: {batch and batch.error} {autosave.failure}")
+                say(key)
+            with contextlib.suppress(Refused):  # it was forgotten before
+                call = service.in_turn(lambda: commands.forget(service, "batch-0/0", None, False))
+                if not call.result()["erased_from_file"]:
+                    raise RunError(autosave.failure)
+            say("forgotten")
+        finally:
+            service.close(PATIENCE)
+            autosave.close()
+    kept = load_model(path)
+    known = [
+        f"{n}/{row}"
+        for n in range(3)
+        for row in range(4)
+        if kept.journal.find(digest_of(f"batch-{n}/{row}")) is not None
+    ]
+    return f"{kept.class_counts()} {kept.journal.known} {' '.join(known)}"
 
 
 def sources(root: Path) -> Path:

@@ -26,6 +26,6 @@ def test_after_a_fault_the_same_command_ends_in_the_same_bits_and_leaves_nothing
     assert counts["disk faults: refused with an error of ours"] > 3, "some faults must be noticed"
     assert counts["kills: killed"] > 1
     assert counts["memory faults: no memory"] > 3
-    scenarios = ("save", "run", "command", "cache", "photos", "download")
+    scenarios = ("save", "run", "command", "cache", "photos", "download", "served")
     assert min(counts[f"disk calls of {name}"] for name in scenarios) > 5
     assert min(counts[f"memory calls of {name}"] for name in scenarios) > 3

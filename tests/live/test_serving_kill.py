@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -58,3 +61,16 @@ def test_killed_at_random_moments_nothing_saved_is_lost_and_nothing_is_learned_t
     model = load_model(path)
     assert model.learned == BATCHES * EACH
     assert model.class_counts() == {f"class {c}": EACH * len(range(c, BATCHES, 3)) for c in range(3)}
+
+
+@linux_only
+@pytest.mark.system
+def test_a_short_soak_loses_nothing(tmp_path: Path) -> None:
+    """`make soak` does it for long."""
+    words = ["tests/soak_serving.py", str(tmp_path), "--minutes", "0.3", "--kill-seconds", "6"]
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    assert done.returncode == 0, done.stdout + done.stderr
+    counts = json.loads(done.stdout)
+    assert counts["images learned"] == counts["images sent"] > 50
+    assert counts["bad images refused"]
+    assert any(name.startswith("server: ") for name in counts)

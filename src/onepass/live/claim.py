@@ -7,16 +7,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from onepass.errors import UsageError
+from onepass.errors import RunError, UsageError
 from onepass.files import lock
 
 
 @contextmanager
 def claimed(path: Path) -> Iterator[None]:
     """The lock is a file beside it. It ends with its process, however that ends."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.lock")
-    handle = os.open(beside, os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(beside, os.O_CREAT | os.O_RDWR, 0o600)
+    except OSError as error:
+        raise RunError(f"cannot write to {path.parent}: {error}") from error
     try:
         if not lock(handle) or not _is(beside, handle):
             raise UsageError(f"{path} is being learned into by another process: wait for it, or name another file.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -133,6 +134,8 @@ class Asking:
             raise Refused(408, f"Expected the whole request within {BODY_SECONDS:g} s.") from error
         except ClientDisconnect as error:
             raise Refused(400, "The client has gone.") from error
+        except asyncio.CancelledError as error:  # it came too slowly for a server that ends
+            raise Refused(503, "The server is about to stop.", headers={"Retry-After": "5"}) from error
         finally:
             self._buffered -= size
 

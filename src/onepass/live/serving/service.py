@@ -29,6 +29,7 @@ QUEUE_BYTES = 64 << 20  # of samples that wait
 REMEMBERED = 10_000  # requests of which the state is told
 PAUSE = 0.1  # seconds between two publications, at least
 SHARE = 4  # and so many times what one costs
+RETRY = 1.0  # seconds until one that failed is tried again
 
 
 class QueueFullError(Exception):
@@ -289,7 +290,11 @@ class Service:
 
     def _publish(self) -> None:
         begin = time.monotonic()
-        self.published = self._publication()
+        try:
+            self.published = self._publication()
+        except Exception as error:  # such as too little memory: what was published last goes on answering
+            print(f"onepass: no new snapshot: {type(error).__name__}: {error}", file=sys.stderr)
+            begin -= RETRY / SHARE
         end = time.monotonic()
         self._due = end + max(PAUSE, SHARE * (end - begin))
 
