@@ -1,4 +1,4 @@
-"""`onepass serve --on` a real Ray cluster of two nodes on loopback: a replica, the learner, the command are killed."""
+"""`onepass serve --on` a real Ray cluster of two nodes: one of them, a replica, the learner, the command are killed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FLAGS = ("--vectors", "3", "--save-seconds", "0.05", "--replicas", "2", "--on")
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
-    with started_nodes(cpus=2) as nodes:
+    with started_nodes(cpus=3) as nodes:
         nodes.start("second", "127.0.0.3", f"--address={nodes.address}")
         assert nodes.is_up("second"), nodes.last_words("second")
         yield nodes
@@ -116,7 +116,7 @@ class Asker(Client):
 
 
 @pytest.mark.system
-def test_replica_learner_and_command_killed_nothing_is_lost_and_nothing_is_learned_twice(
+def test_node_replica_learner_and_command_killed_nothing_is_lost_and_nothing_is_learned_twice(
     nodes: Nodes, tmp_path: Path
 ) -> None:
     path, total = tmp_path / "m.onepass", BATCHES * EACH
@@ -129,9 +129,12 @@ def test_replica_learner_and_command_killed_nothing_is_lost_and_nothing_is_learn
         teacher.start()
         asker.start()
         until(lambda: teacher.done >= 5 or bool(teacher.wrong), "nothing is learned")
-        os.kill(next(iter(replicas)), signal.SIGKILL)
+        nodes.kill("second")
         begun = teacher.done
-        until(lambda: teacher.done >= begun + 5 or bool(teacher.wrong), "learning stopped with a replica")
+        until(lambda: teacher.done >= begun + 5 or bool(teacher.wrong), "learning stopped with a node")
+        os.kill(next(iter(processes(nodes, "Replica"))), signal.SIGKILL)
+        begun, learner = teacher.done, processes(nodes, "Learner")
+        until(lambda: teacher.done >= begun + 3 or bool(teacher.wrong), "learning stopped with a replica")
         os.kill(next(iter(learner)), signal.SIGKILL)
         asked = asker.done
         until(lambda: asker.done > asked + 5, "replicas answer while there is no learner")

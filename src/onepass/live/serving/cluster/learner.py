@@ -19,6 +19,7 @@ from onepass.live.serving.opening import Opening
 from onepass.live.serving.service import PAUSE, SHARE, Service
 
 HEARTBEAT = 1.0  # seconds after which a replica is answered even if nothing is new
+ENDING = 10.0  # seconds in which what is queued is still learned when Ray Serve ends the process
 LOOK = 0.05  # seconds between two looks whether something is
 
 Headers = list[tuple[bytes, bytes]]
@@ -54,7 +55,7 @@ class Learner:
         self.service = Service(model, self.autosave, room=room)
         self.app = open_app(self.service, largest=largest)
         self.path, self.epoch = opening.path, secrets.token_hex(8)
-        self._packing = threading.Lock()
+        self._packing, self._closing = threading.Lock(), threading.Lock()
         self._packed, self._due = packed(model), 0.0
         self._drained: bool | None = None
 
@@ -100,17 +101,21 @@ class Learner:
                 end = time.monotonic()
                 self._due = end + max(PAUSE, SHARE * (end - begin))
 
-    def close(self, seconds: float) -> tuple[bool, str]:
+    async def close(self, seconds: float) -> tuple[bool, str]:
         """Learn what is queued, save, and let go of the file. Whether all was learned, and why it is not saved."""
-        if self._drained is None:
-            self._drained = self.service.close(seconds)
-            if self.autosave is not None:
-                self.autosave.close()
-            self._held.close()
+        return await asyncio.to_thread(self._close, seconds)
+
+    def _close(self, seconds: float) -> tuple[bool, str]:
+        with self._closing:
+            if self._drained is None:
+                self._drained = self.service.close(seconds)
+                if self.autosave is not None:
+                    self.autosave.close()
+                self._held.close()
         return self._drained, "" if self.autosave is None else self.autosave.failure
 
-    async def __del__(self) -> None:  # Ray Serve calls and awaits it
-        await asyncio.to_thread(self.close, HEARTBEAT)
+    async def __del__(self) -> None:  # Ray Serve calls and awaits it, before it starts another or ends
+        await self.close(ENDING)
 
 
 async def called(app: ASGIApp, asked: Asked) -> tuple[int, Headers, bytes]:

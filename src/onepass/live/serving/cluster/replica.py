@@ -62,26 +62,25 @@ class Mirror:
 
     def _follow(self) -> None:
         while True:
-            begin = time.monotonic()
             try:
-                self._take(self.learner.news.remote(self._epoch, self._version).result(timeout_s=2 * SILENCE))
+                news: News = self.learner.news.remote(self._epoch, self._version).result(timeout_s=2 * SILENCE)
+                begin = time.monotonic()
+                self._take(news)
             except Exception as error:  # it is being started again; what was taken over last goes on answering
                 print(f"onepass: no news from the learner: {type(error).__name__}", file=sys.stderr)
                 time.sleep(PAUSE)
-                continue
-            finally:
-                self._busy = False
-            time.sleep(SHARE * (time.monotonic() - begin) if self._spent else 0)
-
-    _spent = False  # whether the last news had something to take over
+            else:
+                time.sleep(0 if news["content"] is None else SHARE * (time.monotonic() - begin))
 
     def _take(self, news: News) -> None:
         self._heard, self._open = time.monotonic(), news["ready"]
-        self._spent = news["content"] is not None
         if news["content"] is not None:
             self._busy = True
+            try:
+                self.published = unpacked(news["content"], self._taken + 1, self.allow)
+            finally:
+                self._busy = False
             self._taken += 1
-            self.published = unpacked(news["content"], self._taken, self.allow)
             self._heard = time.monotonic()
         self._status = news["status"]
         self._epoch, self._version = news["epoch"], news["version"]

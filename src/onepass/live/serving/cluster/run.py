@@ -16,11 +16,12 @@ from typing import Any
 from onepass.errors import RunError, UsageError
 from onepass.executors.ray_cluster import check, joined
 from onepass.live.serving.cluster.learner import Learner
+from onepass.live.serving.cluster.replica import AT_ONCE
 from onepass.live.serving.guard import is_loopback
 from onepass.live.serving.opening import Opening
 
 APP = "onepass"
-ONGOING = 128  # requests at a time, for each process
+ONGOING = 128  # requests at a time, for each replica
 WAITING = 512  # requests that wait for a replica
 GONE = 30  # seconds that a process has to end after it was closed
 
@@ -99,7 +100,11 @@ def _serve_running(serve: Any, plan: Plan) -> Iterator[tuple[str, int]]:
     port = plan.port or _free_port(plan.host)
     where = "HeadOnly" if is_loopback(plan.host) else "EveryNode"
     quiet = {"log_level": "ERROR", "enable_access_log": False}
-    serve.start(proxy_location=where, http_options={"host": plan.host, "port": port}, logging_config=quiet)
+    try:
+        serve.start(proxy_location=where, http_options={"host": plan.host, "port": port}, logging_config=quiet)
+    except Exception as error:
+        serve.shutdown()
+        raise RunError(f"Ray Serve cannot listen at {plan.host}:{port}; try another --port") from error
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     try:
         yield plan.host, port
@@ -122,11 +127,13 @@ def _deploy(serve: Any, plan: Plan) -> None:
 
         return replica_app(importlib.import_module("ray.serve").get_deployment_handle("Learner", APP), settings)
 
-    shared = {"health_check_period_s": 1, "health_check_timeout_s": 30, "max_ongoing_requests": ONGOING}
-    learner = serve.deployment(name="Learner", num_replicas=1, graceful_shutdown_timeout_s=GONE, **shared)(Learner)
-    replica = serve.deployment(name="Replica", num_replicas=plan.replicas, max_queued_requests=WAITING, **shared)(
-        serve.ingress(build)()
+    health = {"health_check_period_s": 1, "health_check_timeout_s": 30}
+    at_once = {"max_ongoing_requests": (AT_ONCE + 2) * plan.replicas + 16}  # each waits for news too
+    learner = serve.deployment(name="Learner", num_replicas=1, graceful_shutdown_timeout_s=GONE, **at_once, **health)(
+        Learner
     )
+    limits = {"max_ongoing_requests": ONGOING, "max_queued_requests": WAITING}
+    replica = serve.deployment(name="Replica", num_replicas=plan.replicas, **limits, **health)(serve.ingress(build)())
     options = {"room": plan.room, "save_seconds": plan.save_seconds, "largest": plan.largest}
     try:
         serve.run(replica.bind(learner.bind(opening, **options)), name=APP, route_prefix="/")
