@@ -74,6 +74,10 @@ def load_tree(path: Path) -> Any:
     except (SafetensorError, OSError) as error:
         what = "is a folder" if path.is_dir() else f"is damaged or no checkpoint: {error}"
         raise BadCheckpoint(f"{path} {what}; give a file that onepass.save wrote") from error
+    except RuntimeError as error:  # torch opens it once more, to map it
+        if lacks_memory(error):
+            raise
+        raise RunError(f"{path} cannot be read now: {error}; mend that, or take another file") from error
     if header.get("format") != FORMAT:
         found = f"its format is {header['format']}" if "format" in header else "onepass did not write it"
         raise BadCheckpoint(f"{path} cannot be read by this version, which reads {FORMAT}: {found}")

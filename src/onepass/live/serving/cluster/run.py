@@ -61,6 +61,8 @@ def serve_on(
 
     `signals` is entered when Ray has started, as it takes over SIGTERM.
     """
+    if plan.opening.path.exists():
+        plan.opening.model()  # a bad file is refused at once: Ray Serve would try again and again
     with joined(on), signals():
         ray, serve = importlib.import_module("ray"), importlib.import_module("ray.serve")
         logging.getLogger("ray.serve").setLevel(logging.ERROR)
