@@ -136,6 +136,21 @@ print(torch.optim.Optimizer.add_param_group.__wrapped__.__dict__.get("__dynamo_d
     assert done.stdout.split("\n")[:2] == ["[]", "True"]
 
 
+def test_loading_any_method_imports_no_compiler_but_for_two(tmp_path: Path) -> None:
+    names = [name for name in onepass.METHODS if name not in ("mose", "randumb")]  # a pass, and normal numbers, of sizes
+    for name in names:
+        onepass.save(onepass.build(name, onepass.Problem(4, (3, 8, 8), n_tasks=2)), tmp_path / name)
+    program = f"""
+import sys, onepass
+for name in {names}:
+    onepass.load({str(tmp_path)!r} + "/" + name)
+    if "torch._dynamo" in sys.modules or "sympy" in sys.modules:
+        sys.exit(name)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_method_of_ones_own_starts_from_the_weights_it_drew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "anchored.py").write_text(ANCHORED)
     monkeypatch.syspath_prepend(tmp_path)

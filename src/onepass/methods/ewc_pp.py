@@ -28,7 +28,9 @@ class PerWeight(nn.Module):
     def __init__(self, weights: Iterable[Tensor]) -> None:
         super().__init__()
         for place, weight in enumerate(weights):
-            self.register_buffer(str(place), torch.zeros_like(weight))
+            # What zeros_like gives, which on torch's meta device imports an algebra system.
+            zeros = torch.empty_strided(weight.shape, weight.stride(), dtype=weight.dtype, device=weight.device).zero_()
+            self.register_buffer(str(place), zeros)
 
     def values(self) -> list[Tensor]:
         return list(self.buffers())
