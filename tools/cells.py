@@ -10,7 +10,7 @@ from onepass.bench.run_config import RunConfig
 from onepass.bench.store import load_all
 from onepass.paper.printed import table1
 from onepass.report.significance import Difference, significant
-from onepass.report.tables import format_share
+from onepass.report.tables import format_spread
 
 ROOT = Path(__file__).resolve().parent.parent
 LEARNERS = ("candidates:Candidate", "once:Once", "rivals:MoreER", "rivals:MorePCR")  # of studies/er_fsl_plus
@@ -50,5 +50,5 @@ def signed(difference: Difference) -> str:
     """In points, with its interval and n; bold where it is significant."""
     if difference.mean is None:
         return "not run"
-    text = f"{format_share(difference.mean, difference.interval, '+')} ({difference.n})"
+    text = f"{format_spread(difference, '+')} ({difference.n})"
     return f"**{text}**" if significant(difference) else text

@@ -32,7 +32,7 @@ from onepass.paper import experiments
 from onepass.paper import figures as figures_of_the_paper
 from onepass.paper import tables as paper_tables
 from onepass.paper.scales import Selection
-from onepass.report import grouping, plots, tables
+from onepass.report import grouping, plots, series_names, tables
 from onepass.report import summary as report
 from onepass.report.significance import against
 from whole_streams import whole_streams
@@ -136,7 +136,7 @@ def reproduction(folder: str) -> str:
     rows = ["| " + " | ".join(heads) + " |", "|---|" + "---:|" * 7 + "---|"]
     for method, measures in measured.items():
         mean, interval = printed_means[method]
-        cells = [report.title(method), f"{mean} ± {interval}", str(ranks[0][method])]
+        cells = [series_names.title(method), f"{mean} ± {interval}", str(ranks[0][method])]
         gain = signed(beside[method]) if method in beside else "-"
         cells += [report.cell(measures["final_accuracy"]), str(ranks[1][method]), gain, str(len(groups[method]))]
         cells += [report.cell(measures["forgetting"]), f"`{command(groups[method][0])}`"]
@@ -321,7 +321,7 @@ def protocol(folder: str) -> str:
     for group in found.values():
         settings = group[0].config.learner_config.to_json()
         [measures] = report.summary(group).values()
-        row = [report.title(group[0].config.method), settings["scope"], settings.get("forward", "-")]
+        row = [series_names.title(group[0].config.method), settings["scope"], settings.get("forward", "-")]
         row += [
             settings.get("combine", "by gamma" if "gamma" in settings else "-"),
             str(settings.get("subspace", "-") or "d / T"),

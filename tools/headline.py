@@ -8,7 +8,7 @@ from cells import rows
 from onepass.bench import metrics
 from onepass.bench.result import Result
 from onepass.methods.registry import METHODS
-from onepass.report import grouping
+from onepass.report import grouping, series_names
 from onepass.report import summary as report
 
 PLUS, BASELINES = "er-fsl+", ("er-fsl", "ocm", "pcr", "scr", "er-ace", "iid", "iid++")
@@ -59,6 +59,7 @@ def headline(results: Sequence[Result]) -> str:
     cells |= {name: [end(group, by_last), end(group, by_average)] for name, group in groups.items()}
     runs = {PLUS: ours, **groups}
     body = [
-        [report.title(name), *both, f"{METHODS[name].cost:g}", str(len(runs[name]))] for name, both in cells.items()
+        [series_names.title(name), *both, f"{METHODS[name].cost:g}", str(len(runs[name]))]
+        for name, both in cells.items()
     ]
     return rows(["final accuracy %", "by last weights", "by an average of them", "FLOPs / ER", "runs"], body)

@@ -21,7 +21,7 @@ from onepass.bench import metrics
 from onepass.bench.result import Result
 from onepass.errors import UsageError
 from onepass.methods.registry import METHODS
-from onepass.report import grouping, plots
+from onepass.report import grouping, plots, series_names
 from onepass.report import summary as report
 from onepass.report.significance import Difference, against, holm, paired, significant
 
@@ -46,7 +46,7 @@ def averages(folder: Path) -> str:
         found.setdefault((values["config"]["stream"], values["config"]["method"]), []).append(values)
     if not found:
         return "Not run yet."
-    titles = [f"{report.title(method)}, {TITLES.get(stream, stream)}" for stream, method in found]
+    titles = [f"{series_names.title(method)}, {TITLES.get(stream, stream)}" for stream, method in found]
     for title, group in zip(titles, found.values(), strict=True):
         _check_studies(title, group)
     columns = [_ends(group) for group in found.values()]
@@ -108,7 +108,7 @@ def last_and_average(results: Sequence[Result]) -> str:
         name: [list(zip(*map(side, group), strict=True)) for side in (by_last, by_average)]
         for name, group in groups.items()
     }
-    body = [[report.title(name)] for name in groups]
+    body = [[series_names.title(name)] for name in groups]
     for measure in range(3):
         pairs = [(last[measure], average[measure]) for last, average in sides.values()]
         single = [measure == WORST and len(group[0].accuracy_matrix) == 1 for group in groups.values()]
@@ -159,7 +159,7 @@ def claim(results: Sequence[Result]) -> str:
     if not ours:
         return "Not run yet."
     lines = [(name, side) for name in groups for side in SIDES]
-    body = [[report.title(PLUS)], *([f"{report.title(name)}{side}"] for name, side in lines)]
+    body = [[series_names.title(PLUS)], *([f"{series_names.title(name)}{side}"] for name, side in lines)]
     holds = []
     for measure, title in ((FINAL, "at the end"), (ANYTIME, "on the way")):
         own = {one.config.seed: by_average(one)[measure] for one in ours}
@@ -175,14 +175,22 @@ def claim(results: Sequence[Result]) -> str:
     body[0] += [f"{METHODS[PLUS].cost:g}", str(len(ours))]
     for row, (name, _) in zip(body[1:], lines, strict=True):
         row += [f"{METHODS[name].cost:g}", str(len(groups[name]))]
-    heads = ["row", "final", f"minus {report.title(PLUS)}", "anytime", f"minus {report.title(PLUS)}", "FLOPs / ER", "n"]
-    absent = [report.title(name) for name in BASELINES if name not in groups]
+    heads = [
+        "row",
+        "final",
+        f"minus {series_names.title(PLUS)}",
+        "anytime",
+        f"minus {series_names.title(PLUS)}",
+        "FLOPs / ER",
+        "n",
+    ]
+    absent = [series_names.title(name) for name in BASELINES if name not in groups]
     missing = f" Not run on these seeds: {', '.join(absent)}." if absent else ""
     note = (
         "In brackets the number of seeds. Bold: p < 0.05, Holm-adjusted in its column, by a paired t test over common "
         f"seeds, or Welch's for IID and IID++, which meet other streams.{missing}"
     )
-    return "\n".join([rows(heads, body), "", note, "", f"What holds of {report.title(PLUS)}:", "", *holds])
+    return "\n".join([rows(heads, body), "", note, "", f"What holds of {series_names.title(PLUS)}:", "", *holds])
 
 
 def standing(found: Mapping[str, Difference]) -> str:
@@ -229,7 +237,7 @@ def curves(results: Sequence[Result], path: Path) -> None:
             for run in runs:
                 panel.plot(steps, run, color=colour, linewidth=0.6, alpha=0.5)
             panel.plot(steps, [metrics.mean(at) for at in zip(*runs, strict=True)], color=colour, label=label)
-        panel.set_title(f"{report.title(method)}, n = {len(group)}", fontsize="small", loc="left")
+        panel.set_title(f"{series_names.title(method)}, n = {len(group)}", fontsize="small", loc="left")
         panel.spines[["top", "right"]].set_visible(False)
         panel.grid(alpha=0.25)
     for panel in panels[len(groups) :]:
@@ -278,7 +286,7 @@ def rivals(results: Sequence[Result], folder: Path) -> str:
     adjusted = holm([gain.p for gain in gains])
     body = [
         [
-            report.title(name),
+            series_names.title(name),
             *(report.cell(metrics.summarise(list(side.values()))) for side in pair.values()),
             signed(replace(gain, p=p)),
         ]

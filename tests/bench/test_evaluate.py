@@ -392,7 +392,7 @@ def test_a_told_task_is_predicted_among_its_classes_and_training_is_the_same() -
     with pytest.raises(UsageError, match=r"scenario is task-incremental .* and class-incremental"):
         check_one_protocol([told, plain])
     table = overview([told])
-    assert table.title == "digits, 5 tasks, task-incremental, small-cnn, memory 30"
+    assert table.title == "digits, 5 tasks, task-incremental, small-cnn, memory 30, batch 20, 40 % of the stream"
     assert "task-incremental: predictions are made among the classes of the image's task, which is told" in table.notes
 
 

@@ -23,7 +23,7 @@ def test_a_paired_difference_of_three_pairs_worked_by_hand() -> None:
 def test_a_paired_difference_of_two_pairs_worked_by_hand() -> None:
     found = paired([0.0, 0.0], [1.0, 3.0])  # differences -1, -3: t = -2
     assert found.mean == pytest.approx(-2)
-    assert found.interval == pytest.approx(12.70620474)
+    assert (found.interval, found.values) == (None, (-1.0, -3.0))  # two values say more than their interval
     assert found.p == pytest.approx(1 - 2 / math.pi * math.atan(2))  # one degree of freedom is Cauchy's
 
 
@@ -35,7 +35,7 @@ def test_p_and_interval_are_scipys(n: int) -> None:
     found = paired(ours, theirs)
     assert found.p == pytest.approx(expected.pvalue, rel=1e-8)
     low, high = expected.confidence_interval(0.95)
-    assert found.interval == pytest.approx((high - low) / 2, rel=1e-8)
+    assert found.interval == (None if n < 3 else pytest.approx((high - low) / 2, rel=1e-8))
     assert found.mean == pytest.approx((high + low) / 2, rel=1e-8)
 
 

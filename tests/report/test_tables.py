@@ -8,7 +8,8 @@ import io
 import pytest
 from rich.console import Console
 
-from onepass.report.tables import FORMATS, Cell, Table, csv_text, escaped, format_share, latex, markdown, rich_table
+from onepass.bench.metrics import Summary, summarise
+from onepass.report.tables import FORMATS, Cell, Table, csv_text, escaped, format_spread, latex, markdown, rich_table
 
 TABLE = Table(
     "digits, 5 tasks",
@@ -114,11 +115,18 @@ def test_names_are_no_markup_and_no_commands_to_a_terminal() -> None:
 
 
 def test_figures_are_in_per_cent_with_a_sign_where_asked() -> None:
-    assert format_share(0.4567, 0.0123) == "45.7 ± 1.2"
-    assert format_share(0.5, None) == "50.0 ± n/a"
-    assert format_share(0.05, 0.01, "+") == "+5.0 ± 1.0"
-    assert format_share(-0.05, 0.01, "+") == "-5.0 ± 1.0"
-    assert format_share(None, None) == "n/a"
+    assert format_spread(Summary(0.4567, 0.0123, 3)) == "45.7 ± 1.2"
+    assert format_spread(Summary(0.5, None, 3)) == "50.0 ± n/a"
+    assert format_spread(Summary(0.05, 0.01, 3), "+") == "+5.0 ± 1.0"
+    assert format_spread(Summary(-0.05, 0.01, 3), "+") == "-5.0 ± 1.0"
+    assert format_spread(None) == "n/a"
+
+
+def test_one_and_two_runs_are_shown_as_they_are() -> None:
+    assert format_spread(summarise([0.5])) == "50.0"
+    assert format_spread(summarise([0.4, 0.5])) == "40.0, 50.0"
+    assert format_spread(summarise([-0.1, 0.1]), "+") == "-10.0, +10.0"
+    assert format_spread(summarise([0.4, 0.5, 0.6])) == "50.0 ± 24.8"
 
 
 def test_the_forms_by_their_suffix() -> None:

@@ -10,6 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from onepass.bench.footprint import held
 from onepass.bench.presets import configured
 from onepass.config import ReplayConfig
 from onepass.learner.batch import Batch, Task
@@ -62,7 +63,7 @@ def measure(method: str, stream: str, problem: Problem, net: str, memory: int, *
     with Counter() as counter:  # type: ignore[no-untyped-call]  # torch's
         for batch in batches:
             learner.observe(batch)
-    return Cost(counter.flops / STEPS, *_bytes(learner))
+    return Cost(counter.flops / STEPS, **held(learner))
 
 
 def prepare(
@@ -74,8 +75,8 @@ def prepare(
     """
     known = METHODS.get(method)
     scenario = known.scenario if known else "class-incremental"
-    held = {"memory": memory} if issubclass(method_class(method).Config, ReplayConfig) else {}
-    config = configured(method, stream, {**held, **settings})
+    replay = {"memory": memory} if issubclass(method_class(method).Config, ReplayConfig) else {}
+    config = configured(method, stream, {**replay, **settings})
     learner = build(method, problem, config, net=net)
     n_tasks = 1 if scenario.startswith("iid") else problem.n_tasks or 1
     groups = [tuple(part.tolist()) for part in torch.arange(problem.n_classes).tensor_split(n_tasks)]
@@ -109,16 +110,3 @@ def _fill(learner: BaseLearner, rng: torch.Generator) -> None:
     memory.field("x").copy_(images if memory.field("x").dtype == torch.uint8 else images / 255)
     memory.field("y").copy_(torch.arange(memory.capacity) % learner.problem.n_classes)
     memory.filled, memory.seen = memory.capacity, 10 * memory.capacity
-
-
-def _bytes(learner: BaseLearner) -> tuple[int, int]:
-    memory = [learner.memory.field(name) for name in learner.memory.fields]
-    held = {id(value) for value in memory}
-    state = [*learner.parameters(), *(value for value in learner.buffers() if id(value) not in held)]
-    for _, optimizer in learner.optimizers():
-        state += [value for row in optimizer.state.values() for value in row.values() if torch.is_tensor(value)]
-    return _size(state), _size(memory)
-
-
-def _size(values: list[torch.Tensor]) -> int:
-    return sum(value.numel() * value.element_size() for value in values)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from onepass.config import unknown
 
@@ -137,21 +137,25 @@ def forgetting(matrix: Matrix, variant: str = "chaudhry2018") -> float | None:
     return FORGETTING[variant](matrix) if len(matrix) > 1 else None
 
 
+FEWEST = 3  # values that make an interval: of two it would be 6.4 times their difference
+
+
 @dataclass(frozen=True)
 class Summary:
-    """Mean of n values and the half-width of its 95 % Student-t interval; None where n is 1."""
+    """Mean of n values, the half-width of its 95 % Student-t interval (None below three values), and the values."""
 
     mean: float
     interval: float | None
     n: int
+    values: tuple[float, ...] = field(default=(), compare=False)
 
 
 def summarise(values: Sequence[float]) -> Summary:
-    """Mean, half of the 95 % Student-t interval (None for a single value), and how many there are."""
+    """Mean, half of the 95 % Student-t interval (None below three values), how many there are, and which."""
     n, centre = len(values), mean(values)
-    if n < 2:
-        return Summary(centre, None, n)
+    if n < FEWEST:
+        return Summary(centre, None, n, tuple(values))
     from scipy.special import stdtrit
 
     variance = math.fsum((value - centre) ** 2 for value in values) / (n - 1)
-    return Summary(centre, float(stdtrit(n - 1, 0.975)) * math.sqrt(variance / n), n)
+    return Summary(centre, float(stdtrit(n - 1, 0.975)) * math.sqrt(variance / n), n, tuple(values))

@@ -17,6 +17,7 @@ import torch
 
 from onepass.bench import store
 from onepass.bench.evaluate import accuracies, accuracy_by_task, confusion, predictions, quick_accuracy
+from onepass.bench.footprint import held
 from onepass.bench.result import WINDOW, Record, Result
 from onepass.bench.run_config import RunConfig
 from onepass.bench.scenarios import tells_boundaries
@@ -95,6 +96,7 @@ class Run:
             ),
             "seed": self.config.seed,
             "measured_on": "a tenth of the training images" if self.config.validate else "the test images",
+            "bytes": held(learner),
             **({"code": self.code} if self.code else {}),
         }
 

@@ -57,7 +57,9 @@ class Experiment:
     title: str
     measures: Mapping[str, Measure]
     cells: Sequence[Cell]
-    note: str = ""
+    note: str = ""  # on which data, network and memory, and how much of the stream: part of every title
+    judged: bool = True  # whether the paper's claims are tested
+    faithful: bool = True  # whether data and memories are the paper's: only then its figures stand beside ours
 
     @property
     def runs(self) -> list[RunConfig]:
@@ -86,6 +88,14 @@ def _forgetting(result: Result) -> float | None:
     return metrics.forgetting(result.accuracy_matrix, "cba")
 
 
+def _on(selection: Selection, named: Iterable[str], whole: Experiment, memory: int = 0, more: str = "") -> Experiment:
+    """An experiment with what it was made on; the paper's figures stay only where they are of the same."""
+    faithful = selection.faithful(named)
+    cells = whole.cells if faithful else [replace(cell, printed={}) for cell in whole.cells]
+    note = selection.about(named, memory) + more
+    return replace(whole, cells=cells, note=note, judged=selection.judged, faithful=faithful)
+
+
 FINAL: dict[str, Measure] = {"final accuracy": _final}
 PARTS: dict[str, Measure] = {"all classes": _final, "new classes": _new, "old classes": _old}
 
@@ -100,7 +110,7 @@ def _table1(selection: Selection) -> Experiment:
                     values = rows[method][paper]
                     found = {"final accuracy": tuple(values.get("any") or values[str(memory)])}
                     cells.append(_cell(selection, method, paper, stream, memory, found))
-    return Experiment("table1", "Table 1: final accuracy, %", FINAL, cells, selection.about(MEMORIES))
+    return _on(selection, MEMORIES, Experiment("table1", "Table 1: final accuracy, %", FINAL, cells))
 
 
 def _cell(selection: Selection, method: str, paper: str, stream: str, memory: int, found: Mapping[str, Any]) -> Cell:
@@ -136,7 +146,7 @@ def _table2(selection: Selection) -> Experiment:
         if selection.wants(method, memory)
     ]
     title = "Table 2: final accuracy and forgetting in CBA's setting, %"
-    return Experiment("table2", title, measures, cells, selection.about(columns))
+    return _on(selection, columns, Experiment("table2", title, measures, cells))
 
 
 def _table3(selection: Selection) -> Experiment:
@@ -151,7 +161,8 @@ def _table3(selection: Selection) -> Experiment:
         )
         for index, (name, settings) in ABLATIONS.items()
     ]
-    return Experiment("table3", "Table 3: ablation, final accuracy, %", PARTS, cells, selection.about(["cifar100"]))
+    whole = Experiment("table3", "Table 3: ablation, final accuracy, %", PARTS, cells)
+    return _on(selection, ["cifar100"], whole, 1000)
 
 
 def _table4(selection: Selection) -> Experiment:
@@ -179,8 +190,9 @@ def _table4(selection: Selection) -> Experiment:
         clipped = ours == features
         found = {} if clipped else {"final accuracy": (columns[theirs], None)}
         cells.append(Cell("ER-FSL", f"k={ours}, {reuse}", runs, tags, found, clipped=clipped))
-    note = f"{selection.about(['cifar100'])}; d / T is {own} here, {int(OWN)} in the paper; other sizes in proportion"
-    return Experiment("table4", "Table 4: final accuracy by subspace size, %", FINAL, cells, note)
+    more = f"; d / T is {own} here, {int(OWN)} in the paper; other sizes in proportion"
+    found_by_size = Experiment("table4", "Table 4: final accuracy by subspace size, %", FINAL, cells)
+    return _on(selection, ["cifar100"], found_by_size, 1000, more)
 
 
 def _figure2(selection: Selection) -> Experiment:
@@ -203,23 +215,23 @@ def _figure2(selection: Selection) -> Experiment:
     ]
     measures = {**PARTS, "first task when learned": lambda result: result.accuracy_matrix[0][0]}
     title = "Figure 2: two tasks, accuracy by the share of features that new samples are learned in, %"
-    return Experiment("figure2", title, measures, cells, selection.about(["cifar10"]))
+    return _on(selection, ["cifar10"], Experiment("figure2", title, measures, cells), 1000)
 
 
 def _figure4(selection: Selection) -> Experiment:
     """The dimensions of the paper's size, and of the one that must reuse some."""
-    sizes = {tag: cell for cell in _table4(selection).cells for tag in cell.tags[1:]}
+    whole = _table4(selection)
+    sizes = {tag: cell for cell in whole.cells for tag in cell.tags[1:]}
     cells = [replace(cell, runs=cell.runs[:1], printed={}) for cell in (sizes["51"], sizes["first reuse"])]
-    return Experiment("figure4", "Figure 4: where each task learns and replays", FINAL, cells, _table4(selection).note)
+    return replace(whole, name="figure4", title="Figure 4: where each task learns and replays", cells=cells)
 
 
 def _figure5(selection: Selection) -> Experiment:
     methods = tuple(name for name in (selection.methods or EFFECTIVE))
     whole = _table1(replace(selection, methods=methods, memory=(1000,)))
     cells = [replace(cell, column=cell.tags[0]) for cell in whole.cells]
-    return Experiment(
-        "figure5", f"Figure 5: accuracy after each task, memory {selection.size(1000)}, %", FINAL, cells, whole.note
-    )
+    title = f"Figure 5: accuracy after each task, memory {selection.size(1000)}, %"
+    return replace(whole, name="figure5", title=title, cells=cells)
 
 
 def _figure6(selection: Selection) -> Experiment:
@@ -235,7 +247,9 @@ def _figure6(selection: Selection) -> Experiment:
         )
         for step in range(1, 10)
     ]
-    return Experiment("figure6", "Figure 6: final accuracy by gamma, %", PARTS, cells, selection.about(["cifar100"]))
+    return _on(
+        selection, ["cifar100"], Experiment("figure6", "Figure 6: final accuracy by gamma, %", PARTS, cells), 1000
+    )
 
 
 EXPERIMENTS: dict[str, tuple[str, Callable[[Selection], Experiment]]] = {

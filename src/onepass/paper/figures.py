@@ -154,7 +154,8 @@ def _figure5(figure: Figure, experiment: Experiment, found: StoredResults) -> No
 def _figure6(figure: Figure, experiment: Experiment, found: StoredResults) -> None:
     figure.set_size_inches(6.5, 4.2)
     axes = figure.subplots()
-    _plain(axes, "crosses: printed", xlabel="gamma", ylabel="final accuracy, %")
+    printed = any(cell.printed for cell in experiment.cells)
+    _plain(axes, "crosses: printed" if printed else "", xlabel="gamma", ylabel="final accuracy, %")
     _sweep(axes, experiment.cells, experiment.measures, found)
 
 

@@ -58,14 +58,26 @@ class Selection:
             return [(name, name) for name in names]
         return [(stand_in if stand_in in names else names[0], stand_in)]  # one stream stands for all: each run once
 
-    def about(self, named: Iterable[str]) -> str:
-        """What stands for what, and how much of the paper's protocol is kept."""
+    def faithful(self, named: Iterable[str]) -> bool:
+        """Whether data sets and memories are the paper's: only then may its figures stand beside ours."""
+        return SCALES[self.scale].memory == 1 and all(paper == stream for paper, stream in self.streams(named))
+
+    @property
+    def judged(self) -> bool:
+        """Whether the paper's claims can be tested: the tiny scale is there to see commands work."""
+        return self.scale != "tiny"
+
+    def about(self, named: Iterable[str], memory: int = 0) -> str:
+        """What stands for what, and how much of the paper's protocol is kept: part of a table's title."""
         pairs, scale = self.streams(named), SCALES[self.scale]
-        said = [f"{stream} in place of {paper}" for paper, stream in pairs if stream != paper]
-        nets = dict.fromkeys(scale.net or suited(stream).net for _, stream in pairs)
-        share = "whole streams" if scale.fraction == 1 else f"{scale.fraction:.0%} of each stream"
-        said.append(f"{', '.join(nets)}, {share}")
-        return "; ".join([*said, *([f"memories of {scale.memory:.0%}"] if scale.memory < 1 else [])])
+        said = [stream if stream == paper else f"{stream} in place of {paper}" for paper, stream in pairs]
+        said += dict.fromkeys(scale.net or suited(stream).net for _, stream in pairs)
+        said.append("whole stream" if scale.fraction == 1 else f"{100 * scale.fraction:g} % of the stream")
+        if memory:
+            said.append(f"memory {self.size(memory)}")
+        elif scale.memory < 1:
+            said.append(f"memories of {100 * scale.memory:g} %")
+        return ", ".join(said)
 
     def configs(self, method: str, stream: str, memory: int, **more: Any) -> tuple[RunConfig, ...]:
         """The runs of one cell, a seed each."""

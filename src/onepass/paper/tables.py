@@ -6,19 +6,22 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from onepass.bench.metrics import Summary, summarise
+from onepass.bench.footprint import of_result
+from onepass.bench.metrics import summarise
 from onepass.bench.result import Result
 from onepass.bench.run_config import RunConfig
 from onepass.methods.registry import is_reference
 from onepass.paper.claims import CLAIMS, Claim, Untested
 from onepass.paper.experiments import Cell, Experiment, Measure, Printed
 from onepass.paper.printed import printed
-from onepass.report import grouping, significance, tables
+from onepass.report import grouping, power, significance, tables
+from onepass.report.summary import HELD
 from onepass.report.tables import Table
 
 StoredResults = Mapping[RunConfig, Result]
 Place = tuple[str, str]  # row and column
-NOTE = "mean ± 95 % Student-t interval over runs, and the printed figure in brackets"
+OURS = "mean ± 95 % Student-t interval over runs, one or two runs as they are"
+NOTE = f"{OURS}, and the printed figure in brackets"
 BOLD = "bold: really the best (paired t test over seeds, Holm-adjusted, 5 %)"
 
 
@@ -50,7 +53,28 @@ def table(experiment: Experiment, found: StoredResults) -> Table:
     planned = f"n = {'/'.join(map(str, counts))} unless a figure says otherwise"
     ordered = [lines[row, measure] for row in rows for measure in experiment.measures]
     hosts = grouping.hosts([found[run] for run in experiment.runs if run in found])
-    return Table(experiment.title, ["", *columns], ordered, [experiment.note, f"{NOTE}; {planned}; {BOLD}", *hosts])
+    heads, held = ["", *columns], _held(experiment, found, rows)
+    if held:
+        heads.append("MB held")
+        ordered = [
+            [*line, held[row]]
+            for line, row in zip(ordered, (r for r in rows for _ in experiment.measures), strict=True)
+        ]
+    notes = [f"{NOTE if experiment.faithful else OURS}; {planned}; {BOLD}", *([HELD] if held else []), *hosts]
+    return Table(f"{experiment.title}; {experiment.note}", heads, ordered, notes)
+
+
+def _held(experiment: Experiment, found: StoredResults, rows: Sequence[str]) -> dict[str, tables.Cell]:
+    """What each row holds, over the memories of its columns; nothing where all rows are one method's."""
+    if len(rows) == 1:
+        return {}
+    shown = {}
+    for row in rows:
+        runs = [found[run] for cell in experiment.cells if cell.row == row for run in cell.runs[:1] if run in found]
+        sizes = sorted({sum(held.values()) / 1e6 for held in map(of_result, runs) if held})
+        span = [sizes[0], sizes[-1]] if len(sizes) > 1 else sizes
+        shown[row] = tables.Cell(" to ".join(f"{size:.1f}" for size in span) or "n/a")
+    return shown if any(cell.text != "n/a" for cell in shown.values()) else {}
 
 
 def _columns(experiment: Experiment) -> list[str]:
@@ -96,7 +120,7 @@ def _figure(values: Mapping[int, float], paper: Printed | None, planned: int) ->
         return tables.Cell(f"not run{theirs}", numbers=tables.numbers() | behind)
     found = summarise(list(values.values()))
     few = "" if found.n == planned else f", n = {found.n}"
-    return tables.Cell(f"{per_cent(found)}{few}{theirs}", numbers=tables.numbers(found) | behind)
+    return tables.Cell(f"{tables.format_spread(found)}{few}{theirs}", numbers=tables.numbers(found) | behind)
 
 
 def _as_printed(mean: float, interval: float | None) -> str:
@@ -105,26 +129,23 @@ def _as_printed(mean: float, interval: float | None) -> str:
     return shown if interval is None else f"{shown} ± {interval:.1f}"
 
 
-def per_cent(value: Summary) -> str:
-    interval = "" if value.interval is None else f" ± {100 * value.interval:.1f}"
-    return f"{100 * value.mean:.1f}{interval}"
-
-
 def verdicts(experiment: Experiment, found: StoredResults) -> Table | None:
-    """A line for each claim of the paper about this experiment."""
+    """A line for each claim of the paper about this experiment; none at a scale that cannot tell."""
     claims = CLAIMS.get(experiment.name, [])
-    if not claims:
+    if not claims or not experiment.judged:
         return None
     rows = [[tables.Cell(text) for text in _verdict(claim, experiment, found)] for claim in claims]
     held = "held: the paired difference over seeds has the claimed sign and its 95 % interval excludes 0"
     note = f"difference: in points, of inner products as they are; {held} (not adjusted for the number of claims)"
-    heads = ["claim", "difference", "n", "the paper's", "verdict"]
-    return Table(f"{experiment.title}: the paper's claims", heads, rows, [experiment.note, note])
+    could = "detectable: the smallest true difference that so many runs show at 5 % in four of five cases, at the "
+    could += "observed spread of the differences (two-sided paired t test, noncentral t)"
+    heads = ["claim", "difference", "n", "detectable", "the paper's", "verdict"]
+    return Table(f"{experiment.title}: the paper's claims; {experiment.note}", heads, rows, [note, could])
 
 
 def _verdict(claim: Claim | Untested, experiment: Experiment, found: StoredResults) -> Sequence[str]:
     if isinstance(claim, Untested):
-        return claim.text, "-", "0", "-", f"not tested: {claim.reason}"
+        return claim.text, "-", "0", "-", "-", f"not tested: {claim.reason}"
     sides, cells = [], []
     for tag, measure in (claim.higher, claim.lower):
         function = claim.measures.get(measure) or experiment.measures[measure]
@@ -133,23 +154,27 @@ def _verdict(claim: Claim | Untested, experiment: Experiment, found: StoredResul
         sides.append((by_seed(cell, function, found), None if cell is None else cell.printed.get(measure)))
     (high, printed_high), (low, printed_low) = sides
     theirs = "-" if printed_high is None or printed_low is None else f"{printed_high[0] - printed_low[0]:+.1f}"
-    if claim.printed:
+    if claim.printed and experiment.faithful:
         first, second = (printed()[experiment.name][name] for name in claim.printed)
         theirs = f"{first - second:+.3g}"
     difference = significance.against({"higher": high, "lower": low}, "lower")["higher"]
     if any(cell is not None and cell.clipped for cell in cells):
-        return claim.text, "-", "0", theirs, "not tested at this scale"
+        return claim.text, "-", "0", "-", theirs, "not tested at this scale"
     if difference.mean is None:
-        return claim.text, "-", "0", theirs, "left out" if None in cells else "not run"
-    interval = "" if difference.interval is None else f" ± {claim.unit * difference.interval:.3g}"
-    shown = f"{claim.unit * difference.mean:+.3g}{interval}"
-    return claim.text, shown, str(difference.n), theirs, _word(difference)
+        return claim.text, "-", "0", "-", theirs, "left out" if None in cells else "not run"
+    shown = tables.format_spread(difference, "+", claim.unit, ".3g")
+    least = power.detectable(difference.values)
+    could = "-" if least is None else f"{claim.unit * least:.3g}"
+    return claim.text, shown, str(difference.n), could, theirs, _word(difference, could)
 
 
-def _word(difference: significance.Difference) -> str:
+def _word(difference: significance.Difference, could: str) -> str:
     assert difference.mean is not None
+    side = "as" if difference.mean > 0 else "not as"
     if difference.n == 1:
-        return f"{'as' if difference.mean > 0 else 'not as'} claimed in one run; no test"
-    if difference.interval is not None and abs(difference.mean) > difference.interval:
+        return f"{side} claimed in one run; no test"
+    if significance.significant(difference):
         return "held" if difference.mean > 0 else "not held"
-    return f"undecided; in the mean {'as' if difference.mean > 0 else 'not as'} claimed"
+    if could == "-":
+        return f"undecided; {side} claimed, by the same in every run"
+    return f"undecided; in the mean {side} claimed; {difference.n} runs tell no less than {could}"

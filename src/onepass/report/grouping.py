@@ -12,7 +12,7 @@ from onepass.bench.run_config import MEASURES, SHARED, RunConfig
 from onepass.errors import UsageError
 from onepass.methods.registry import is_reference, trains
 
-BY_SEED = ("seed", "tasks", "class_order", "domains")  # of a result's protocol
+BY_SEED = ("seed", "tasks", "class_order", "domains", "bytes")  # of a result's protocol: they may differ
 
 
 def by_method(results: Iterable[Result]) -> dict[str, list[Result]]:

@@ -17,11 +17,11 @@ from onepass.bench.schema import conforms
 from onepass.config import unknown
 from onepass.errors import UsageError
 from onepass.methods.registry import METHODS, is_reference, trains
-from onepass.report import grouping, series_names, significance
+from onepass.report import footing, grouping, series_names, significance
 from onepass.report import summary as report
 from onepass.report.plots import BANDED
 from onepass.report.series_names import Group
-from onepass.report.tables import format_share
+from onepass.report.tables import format_spread
 
 # Mean and interval, in per cent, that the paper prints for a method, a stream and a memory, if it does.
 Printed = Callable[[str, str, int], tuple[float, float] | None]
@@ -48,22 +48,30 @@ def document(results: Sequence[Result], baseline: str = "", printed: Printed = l
         raise UsageError("no stored runs to show; make some first: onepass compare er er-fsl --runs 3")
     named = series_names.named(_grouped(grouping.deduplicate(results)))
     series = list(dict.fromkeys(label for label, _, _ in named))
+    runs = [run for _, _, group in named for run in group]
+    even = footing.mixed(runs)  # then all is by last weights, and an average has a column of its own
     groups = [
-        {"series": series.index(label), "stream": stream, **_entry(group, printed)} for label, stream, group in named
+        {"series": series.index(label), "stream": stream, **_entry(group, printed, even)}
+        for label, stream, group in named
     ]
-    panels = _panels(groups, [group for _, _, group in named], baseline)
+    panels = _panels(groups, [_shown(group, even) for _, _, group in named], baseline)
     if baseline and not any(panel["differences"] for panel in panels):  # each has at least the baseline itself
         known = dict.fromkeys(group[0].config.method for _, _, group in named)
         rivals = [method for method in known if not is_reference(method)]
         raise unknown("baseline", baseline, rivals, "methods that can be compared here")
-    measured = [name for name in report.COLUMNS if any(group["summary"][name] for group in groups)]
+    names = {name: head.removesuffix(" %") for name, (head, _) in report.COLUMNS.items()}
+    if footing.AVERAGE in footing.kinds(runs):
+        names["final_accuracy"] = "by last weights" if even else "by average"
+    if even:
+        names = {"final_accuracy": names.pop("final_accuracy"), "by_average": "by average", **names}
+    measured = [name for name in names if any(group["summary"].get(name) for group in groups)]
     return {
-        "about": _about([run for _, _, group in named for run in group], len(results)),
+        "about": _about(runs, len(results)),
         "series": series,
-        "baseline": baseline and report.title(baseline),
+        "baseline": baseline and series_names.title(baseline),
         "streams": list(dict.fromkeys(panel["stream"] for panel in panels)),
         "memories": sorted({panel["memory"] for panel in panels}),
-        "columns": [[name, report.COLUMNS[name][0].removesuffix(" %")] for name in measured],
+        "columns": [[name, names[name]] for name in measured],
         "groups": groups,
         "panels": panels,
     }
@@ -82,8 +90,15 @@ def _grouped(runs: list[Result]) -> list[Group]:
 def _about(runs: list[Result], stored: int) -> list[str]:
     methods, streams = {run.config.method for run in runs}, sorted({run.config.stream_label for run in runs})
     lines = [f"{_count(len(runs), 'run')} of {_count(len(methods), 'method')} on {', '.join(streams)}."]
-    if any(run.accuracy_matrix_last for run in runs):
-        lines.append("Where an average of the weights is kept, figures are by it unless they say by last weights.")
+    if everywhere := series_names.common([run.config for run in runs]):
+        lines.append(f"In all rows: {', '.join(series_names.spelt(*pair) for pair in everywhere.items())}.")
+    if footing.mixed(runs):
+        lines.append(
+            "Some rows predict by an average of their weights and others by their last weights: all figures, bars and "
+            "curves are by last weights unless they say by average."
+        )
+    elif basis := footing.basis(runs):
+        lines.append(f"Figures are {basis} unless they say otherwise.")
     if stored > len(runs):
         lines.append(f"Stored more than once, counted once: {stored - len(runs)}.")
     versions = [
@@ -98,18 +113,28 @@ def _count(n: int, what: str) -> str:
     return f"{n} {what}{'' if n == 1 else 's'}"
 
 
-def _entry(group: Group, printed: Printed) -> dict[str, Any]:
-    """One group's numbers."""
-    config, matrices = group[0].config, [run.accuracy_matrix for run in group]
+def _shown(group: Group, even: bool) -> Group:
+    """The runs as they stand beside the others: none of a method whose last weights were not measured."""
+    return [run.by_last_weights() for run in group if run.final_accuracy_last is not None] if even else group
+
+
+def _entry(runs: Group, printed: Printed, even: bool) -> dict[str, Any]:
+    """One group's numbers. Without a final accuracy it is in the table by its average alone, and in no chart."""
+    group = _shown(runs, even) or runs
+    config, matrices = runs[0].config, [run.accuracy_matrix for run in group]
     summary = {name: _summary([measure(run) for run in group]) for name, (_, measure) in report.COLUMNS.items()}
+    if even:
+        averaged = [run.final_accuracy for run in runs if run.config.average is not None]
+        summary["by_average"] = _summary(averaged) if averaged else None
     averages = [metrics.average_accuracies(matrix) for matrix in matrices]
     rows = zip(*matrices, strict=True)
     drops = zip(*([_drop(matrix, task) for task in range(len(matrix) - 1)] for matrix in matrices), strict=True)
-    return {
+    entry = {
         "memory": getattr(config.settings, "memory", 0),
         "n": len(group),
+        "megabytes": report.megabytes(runs).text,
         "summary": summary,
-        "printed": _printed(group, printed),
+        "printed": _printed(runs, printed),
         "curve": _curve(list(range(1, len(matrices[0]) + 1)), averages),
         "anytime": _anytime_curve(group),
         "prequential": _prequential_curve(group),
@@ -118,8 +143,12 @@ def _entry(group: Group, printed: Printed) -> dict[str, Any]:
         "classes": _classes(group),
         "cost": (METHODS[config.method].cost or None) if config.method in METHODS else None,  # the scale has no 0
         "trains": trains(config.method) or is_reference(config.method),
-        "protocol": _protocol(group),
+        "protocol": _protocol(runs),
     }
+    if _shown(runs, even):
+        return entry
+    unseen = dict.fromkeys(("curve", "anytime", "prequential", "cost"))
+    return {**entry, **unseen, "summary": {**summary, **dict.fromkeys(report.COLUMNS)}}
 
 
 def _summary(values: Sequence[float | None]) -> dict[str, Any] | None:
@@ -265,7 +294,7 @@ def _panels(entries: list[dict[str, Any]], groups: list[Group], baseline: str) -
             chosen = [place for place in places if entries[place]["memory"] in (0, memory)]
             rivals: dict[str, dict[int, float]] = {}
             for place in chosen:
-                if not is_reference(groups[place][0].config.method):
+                if groups[place] and not is_reference(groups[place][0].config.method):
                     rivals[str(place)] = {run.config.seed: run.final_accuracy for run in groups[place]}
             best = significance.best(rivals)
             bases = [place for place in rivals if groups[int(place)][0].config.method == baseline]
@@ -297,7 +326,7 @@ def _differences(rivals: dict[str, dict[int, float]], base: str) -> dict[str, An
     return own | {
         place: {
             "mean": found.mean,
-            "text": f"{format_share(found.mean, found.interval, '+')} ({found.n})",
+            "text": f"{format_spread(found, '+')} ({found.n})",
             "real": significance.significant(found),
         }
         for place, found in significance.against(rivals, base).items()

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onepass.bench.metrics import Summary, average_accuracies, mean, prequential_curve, summarise
+from onepass.bench.metrics import FEWEST, Summary, average_accuracies, mean, prequential_curve, summarise
 from onepass.errors import UsageError
 from onepass.files import write_bytes
 from onepass.methods.registry import is_reference
+from onepass.report.footing import basis, even, mixed
 from onepass.report.grouping import by_method, check_one_protocol
-from onepass.report.summary import caption, title
+from onepass.report.series_names import title
+from onepass.report.summary import caption
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +28,7 @@ KINDS: dict[str, dict[str, None]] = {  # no dates in them: equal figures are equ
     "svg": {"Date": None},
     "pdf": {"CreationDate": None},
 }
-BANDED = 3  # runs from which an interval tells more than the runs themselves
+BANDED = FEWEST  # runs from which an interval tells more than the runs themselves
 MOST_WITH_INTERVALS = 8  # methods up to which a picture has room for their intervals
 
 
@@ -53,17 +55,19 @@ class Words:
 
 def picture(results: Sequence[Result], path: Path) -> None:
     """Accuracy on the tasks learned so far, after each task, with its 95 % interval where few methods leave room."""
+    compared, apart = even(results)
     found = []
-    for method, group in by_method(results).items():
+    for method, group in by_method(compared).items():
         runs = [[100 * value for value in average_accuracies(result.accuracy_matrix)] for result in group]
         found.append(Curve(method, list(range(1, len(runs[0]) + 1)), runs))
     words = Words("tasks learned", "accuracy on all of them so far, %", "after the last task", marker="o")
-    _draw(results, found, words, path)
+    _draw(compared, found, words, path, _basis(results, apart))
 
 
 def curves(results: Sequence[Result], path: Path) -> None:
     """Accuracy on the tasks met so far every so many steps, of the runs that measured it."""
-    looked = [result for result in results if result.anytime]
+    compared, apart = even(results)
+    looked = [result for result in compared if result.anytime]
     if not looked:
         raise UsageError("no run measured on its way: train with --anytime K to measure every K steps")
     found = []
@@ -74,14 +78,15 @@ def curves(results: Sequence[Result], path: Path) -> None:
             raise UsageError(f"the runs of {method} never measured at the same step: train them with one --anytime K")
         found.append(Curve(method, steps, [[one[step] for step in steps] for one in looks]))
     words = Words("steps", "accuracy on all tasks met so far, %", "at the last look")
-    _draw(looked, found, words, path)
+    _draw(looked, found, words, path, _basis(results, apart))
 
 
 def prequential(results: Sequence[Result], path: Path) -> None:
     """How much of each stretch of the stream was predicted right just before it was learned."""
     from onepass.bench.result import WINDOW
 
-    counted = [result for result in results if result.prequential]
+    compared, _ = even(results)
+    counted = [result for result in compared if result.prequential]
     if not counted:
         raise UsageError("no run predicted its batches before it learned them: train with --prequential")
     found = []
@@ -92,10 +97,19 @@ def prequential(results: Sequence[Result], path: Path) -> None:
         steps = [min(WINDOW * (number + 1), last) for number in range(length)]
         found.append(Curve(method, steps, [run[:length] for run in runs]))
     words = Words("steps", f"right before being learned, by {WINDOW} batches, %", "at the end")
-    _draw(counted, found, words, path)
+    apart = [result for result in results if result.prequential and result.config.average is not None]
+    _draw(counted, found, words, path, _basis(results, apart if mixed(results) else []))
 
 
-def _draw(results: Sequence[Result], found: list[Curve], words: Words, path: Path) -> None:
+def _basis(results: Sequence[Result], apart: Sequence[Result]) -> str:
+    """By which weights the curves are, and which methods are left out because theirs are by others."""
+    names = dict.fromkeys(title(result.config.method) for result in apart)
+    left_out = f"; not by these, and left out: {', '.join(names)}" if names else ""
+    said = basis(results)
+    return f", {said}{left_out}" if said else ""
+
+
+def _draw(results: Sequence[Result], found: list[Curve], words: Words, path: Path, basis: str) -> None:
     from matplotlib import colormaps
     from matplotlib.figure import Figure
 
@@ -118,7 +132,7 @@ def _draw(results: Sequence[Result], found: list[Curve], words: Words, path: Pat
             _line(axes, curve, colour, crowded, words.marker)
     if words.marker:
         axes.set_xticks(range(1, longest + 1))
-    axes.set_title(_title(results, found), fontsize="medium", loc="left")
+    axes.set_title(_title(results, found, basis), fontsize="medium", loc="left")
     _furnish(axes, words, outside)
     save(figure, path)
 
@@ -156,11 +170,11 @@ def _line(axes: Axes, curve: Curve, colour: Any, crowded: bool, marker: str) -> 
     axes.fill_between(curve.x, low, high, alpha=0.15, linewidth=0, color=colour)
 
 
-def _title(results: Sequence[Result], found: list[Curve]) -> str:
+def _title(results: Sequence[Result], found: list[Curve], basis: str) -> str:
     sizes = sorted({len(curve.runs) for curve in found})
     bands = ", 95 % intervals" if sizes[0] >= BANDED else ", each run thin"
     counts = "/".join(map(str, sizes))
-    return f"{caption(results)}; n = {counts}{'' if len(found) > MOST_WITH_INTERVALS else bands}"
+    return f"{caption(results)}{basis}; n = {counts}{'' if len(found) > MOST_WITH_INTERVALS else bands}"
 
 
 def _kind(path: Path) -> str:

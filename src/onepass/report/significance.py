@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from onepass.bench.metrics import mean, summarise
 
@@ -14,12 +14,13 @@ NOISE = 12  # decimals: accuracies differ by more than this or not at all
 @dataclass(frozen=True)
 class Difference:
     """Mean of n paired differences, the half-width of its 95 % Student-t interval, and the two-sided p of the paired
-    t test; interval and p are None where no spread can be told (n below 2, or all alike), the mean where n is 0."""
+    t test. The interval is None below three pairs, p below two; both where all are alike; the mean where n is 0."""
 
     mean: float | None
     interval: float | None
     p: float | None
     n: int
+    values: tuple[float, ...] = field(default=(), compare=False)  # the differences, pair by pair
 
 
 def paired(values: Sequence[float], baseline: Sequence[float]) -> Difference:
@@ -29,7 +30,8 @@ def paired(values: Sequence[float], baseline: Sequence[float]) -> Difference:
         return Difference(None, None, None, 0)
     found = summarise(differences)
     alike = len(set(differences)) == 1 and bool(differences[0])
-    return Difference(found.mean, None if alike else found.interval, None if alike else _p(differences), found.n)
+    interval, p = (None, None) if alike else (found.interval, _p(differences))
+    return Difference(found.mean, interval, p, found.n, found.values)
 
 
 def _p(differences: Sequence[float]) -> float | None:

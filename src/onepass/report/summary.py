@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from onepass.bench import metrics
 from onepass.bench.evaluate import QUICK_IMAGES
+from onepass.bench.footprint import of_result
 from onepass.bench.metrics import Summary, summarise
 from onepass.config import unknown
 from onepass.data.catalog import find_stream
 from onepass.files import write_text
-from onepass.methods.registry import METHODS, canonical, is_reference, trains
-from onepass.report import significance, tables
+from onepass.methods.registry import canonical, is_reference, trains
+from onepass.report import footing, series_names, significance, tables
 from onepass.report.grouping import by_method, check_one_protocol, hosts
+from onepass.report.series_names import title
 from onepass.report.tables import Cell, Table
 from onepass.text import printable
 
@@ -46,7 +48,13 @@ NOTE = (
 )
 
 
+FEW = "; one or two runs stand as they are"
+
+
 BOLD = "bold: final accuracy above every other method's by a paired t test over seeds, Holm-adjusted, at 5 %"
+
+
+HELD = "MB held: memory, weights, statistics and copies, in million bytes; not what a step holds only for itself"
 
 
 REFERENCES = "; IID and IID++ are references and take no part"
@@ -80,15 +88,12 @@ def document(results: Sequence[Result], baseline: str = "") -> dict[str, Any]:
     return found
 
 
-def title(method: str) -> str:
-    return METHODS[method].title if method in METHODS else method
-
-
 def cell(value: Summary | None) -> str:
-    return "n/a" if value is None else tables.format_share(value.mean, value.interval)
+    return tables.format_spread(value)
 
 
 def caption(results: Sequence[Result]) -> str:
+    """Data set, tasks, network, memory, and all that differs from the stream's whole protocol."""
     config = next((result.config for result in results if trains(result.config.method)), results[0].config)
     sizes = sorted({getattr(result.config.settings, "memory", 0) for result in results} - {0})
     memory = f", memory {'/'.join(map(str, sizes))}" if sizes else ""
@@ -97,49 +102,78 @@ def caption(results: Sequence[Result]) -> str:
     usual = find_stream(config.stream).scenario
     others = dict.fromkeys(result.config.scenario for result in results if not is_reference(result.config.method))
     scenario = "".join(f", {name}" for name in others if name != usual)
-    return f"{printable(config.stream_label)}, {tasks}{scenario}, {config.net}{memory}"
+    said = set(scenario.split(", ")) | {config.net, tasks}
+    more = [words for words in series_names.protocol_words(config) if words not in said]
+    more += [series_names.spelt(*pair) for pair in series_names.common([one.config for one in results]).items()]
+    return f"{printable(config.stream_label)}, {tasks}{scenario}, {config.net}{memory}{''.join(f', {w}' for w in more)}"
 
 
 def _rivals(results: Sequence[Result]) -> dict[str, dict[int, float]]:
-    """Final accuracy by seed of each method that can be compared with others."""
+    """Final accuracy by seed of each method that can be compared with others, on an equal footing."""
     return {
         method: {result.config.seed: result.final_accuracy for result in group}
-        for method, group in by_method(results).items()
+        for method, group in by_method(footing.even(results)[0]).items()
         if not is_reference(method)
     }
 
 
 def overview(results: Sequence[Result]) -> Table:
-    """A row for each method, a column for each measure that any of them has; bold where the best is really better."""
+    """A row for each method, a column for each measure that any of them has; bold where the best is really better.
+
+    Where some rows predict by an average and others do not, all measures are by last weights, and the average has a
+    column of its own."""
     check_one_protocol(results)
-    rows, groups = summary(results), by_method(results)
+    groups, winner, below = by_method(results), significance.best(_rivals(results)), below_statistics(results)
+    compared, _ = footing.even(results)
+    rows = summary(compared)
     names = [name for name in COLUMNS if any(columns[name] for columns in rows.values())]
-    winner = significance.best(_rivals(results))
+    columns = [(_head(name, results), {method: rows[method][name] for method in rows}) for name in names]
+    if footing.mixed(results):
+        averaged = {method: [one.final_accuracy for one in group if one.config.average is not None]
+                    for method, group in groups.items()}  # fmt: skip
+        columns.insert(1, ("by average %", {method: summarise(found) for method, found in averaged.items() if found}))
+    everywhere = series_names.common([result.config for result in results])
+    held = {method: megabytes(group) for method, group in groups.items()}
+    known = any(one.numbers[""] for one in held.values())
 
-    def shown(method: str, name: str) -> Cell:
-        value, runs = rows[method][name], len(groups[method])
+    def shown(method: str, place: int) -> Cell:
+        value, runs = columns[place][1].get(method), len(groups[method])
         fewer = f" (n = {value.n})" if value and value.n < runs else ""
-        bold = method == winner and name == "final_accuracy"
-        return Cell(cell(value) + fewer, bold, tables.numbers(value))
+        return Cell(cell(value) + fewer, method == winner and place == 0, tables.numbers(value))
 
-    below = below_statistics(results)
     lines = [
         [
-            Cell(title(method) + (" †" if method in below else "")),
-            *(shown(method, name) for name in names),
+            Cell(series_names.row_label(group[0].config, everywhere) + (" †" if method in below else "")),
+            *(shown(method, place) for place in range(len(columns))),
+            *([held[method]] if known else []),
             Cell(str(len(group))),
         ]
         for method, group in groups.items()
     ]
-    heads = ["method", *(COLUMNS[name][0] for name in names), "runs"]
+    heads = ["method", *(head for head, _ in columns), *(["MB held"] if known else []), "runs"]
     return Table(caption(results), heads, lines, _notes(results))
+
+
+def _head(name: str, results: Sequence[Result]) -> str:
+    kinds = footing.kinds(results)
+    if name != "final_accuracy" or footing.AVERAGE not in kinds:
+        return COLUMNS[name][0]
+    return "by last weights %" if len(kinds) == 2 else "by average %"
+
+
+def megabytes(group: Sequence[Result]) -> Cell:
+    """What runs of one method hold between two steps, in million bytes."""
+    found = next((known for known in map(of_result, group) if known), None)
+    if found is None:
+        return Cell("n/a", numbers={"": None})
+    return Cell(f"{sum(found.values()) / 1e6:.1f}", numbers={"": sum(found.values()) / 1e6})
 
 
 def below_statistics(results: Sequence[Result]) -> dict[str, str]:
     """The methods that train a network and end below the best of those that train none, which stands beside each."""
     ends = {
         method: summarise([result.final_accuracy for result in group]).mean
-        for method, group in by_method(results).items()
+        for method, group in by_method(footing.even(results)[0]).items()
         if not is_reference(method)
     }
     floor = max((method for method in ends if not trains(method)), key=ends.__getitem__, default="")
@@ -147,7 +181,8 @@ def below_statistics(results: Sequence[Result]) -> dict[str, str]:
 
 
 def _notes(results: Sequence[Result]) -> list[str]:
-    notes = [NOTE]
+    few = any(len(group) < metrics.FEWEST for group in by_method(results).values())
+    notes = [NOTE + FEW if few else NOTE]
     if below := below_statistics(results):
         [floor] = set(below.values())
         notes.append(f"†: ends below {title(floor)}, which trains no network and replays nothing")
@@ -159,12 +194,15 @@ def _notes(results: Sequence[Result]) -> list[str]:
             f"average anytime (Caccia et al. 2022) and worst case (De Lange et al. 2023): measured every {steps} steps "
             f"on the first {QUICK_IMAGES} test images of each class"
         )
-    kept = {title(result.config.method): result.config.average for result in results}
-    averaged = [name for name, average in kept.items() if average is not None]
-    if averaged:
-        others = "" if len(averaged) == len(kept) else "; the others by their last weights"
-        verb = "predicts by an average of its weights" if len(averaged) == 1 else "predict by averages of their weights"
-        notes.append(f"{' and '.join(averaged)} {verb}{others}")
+    if basis := footing.basis(results):
+        kept = dict.fromkeys(title(one.config.method) for one in results if one.config.average is not None)
+        verb = "predicts by an average of its weights" if len(kept) == 1 else "predict by averages of their weights"
+        apart = dict.fromkeys(title(one.config.method) for one in footing.even(results)[1])
+        missing = f"; not measured by last weights and not compared: {', '.join(apart)}" if apart else ""
+        others = f"; all other columns, bold and † are {basis}{missing}" if footing.mixed(results) else ""
+        notes.append(f"{' and '.join(kept)} {verb}{others}")
+    if any(map(of_result, results)):
+        notes.append(HELD)
     if any(result.config.scenario == "task-incremental" for result in results):
         notes.append("task-incremental: predictions are made among the classes of the image's task, which is told")
     if any(result.prequential for result in results):
@@ -182,7 +220,7 @@ def comparison(results: Sequence[Result], baseline: str) -> Table:
         raise unknown("baseline", baseline, rivals, "methods that can be compared here")
     rows = []
     for method, found in significance.against(rivals, baseline).items():
-        shown = tables.format_share(found.mean, found.interval, "+")
+        shown = tables.format_spread(found, "+")
         difference = Cell(shown, significance.significant(found), tables.numbers(found))
         p = "n/a" if found.p is None else "< 0.001" if found.p < 0.001 else f"{found.p:.3f}"
         rows.append([Cell(title(method)), difference, Cell(p, numbers={"": found.p}), Cell(str(found.n))])
@@ -191,6 +229,8 @@ def comparison(results: Sequence[Result], baseline: str) -> Table:
         f"final accuracy minus {name}'s in points, mean ± 95 % Student-t interval over the n seeds that both have; "
         "p: paired t test, two-sided, Holm-adjusted over the rows; bold: p < 0.05"
     )
+    basis = footing.basis(results)
+    note += f"; all {basis}" if basis else ""
     heads = ["method", f"difference to {name}", "p", "n"]
     return Table(f"{caption(results)}: compared with {name}", heads, rows, [note, *hosts(results)])
 
@@ -213,9 +253,10 @@ def write(
     for path, kind in zip(paths, formats, strict=True):
         write_text(path, tables.FORMATS[kind](shown))
     draws = {"": drawing.picture}
-    if any(result.anytime for result in results):
+    compared, _ = footing.even(results)
+    if any(result.anytime for result in compared):
         draws["-anytime"] = drawing.curves
-    if any(result.prequential for result in results):
+    if any(result.prequential for result in compared):
         draws["-prequential"] = drawing.prequential
     for end, draw in draws.items():
         for kind in pictures:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from onepass.bench.metrics import FEWEST
 from onepass.text import printable
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ class Spread(Protocol):
     def interval(self) -> float | None: ...
     @property
     def n(self) -> int: ...
+    @property
+    def values(self) -> tuple[float, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -43,10 +46,14 @@ class Table:
     notes: list[str] = field(default_factory=list)
 
 
-def format_share(mean: float | None, interval: float | None, sign: str = "") -> str:
-    """A share and its interval in per cent; `sign` is "+" for differences."""
-    half = "n/a" if interval is None else f"{100 * interval:.1f}"
-    return "n/a" if mean is None else f"{100 * mean:{sign}.1f} ± {half}"
+def format_spread(found: Spread | None, sign: str = "", unit: float = 100, form: str = ".1f") -> str:
+    """A share and its interval in per cent, or one or two runs as they are; `sign` is "+" for differences."""
+    if found is None or found.mean is None:
+        return "n/a"
+    if found.n < FEWEST:
+        return ", ".join(f"{unit * value:{sign}{form}}" for value in found.values or (found.mean,))
+    half = "n/a" if found.interval is None else f"{unit * found.interval:{form}}"
+    return f"{unit * found.mean:{sign}{form}} ± {half}"
 
 
 def numbers(found: Spread | None = None) -> dict[str, float | None]:

@@ -33,6 +33,7 @@ const percent = (value) => (100 * value).toFixed(1);
 const named = (group) => page.series[group.series];
 const titled = (panel) => panel.stream + (panel.memory ? `, memory ${panel.memory}` : "");
 const final = (group) => group.summary.final_accuracy;
+const charted = (group) => final(group) !== null; // others predict by weights that the rest of the page is not about
 const style = (series) => Math.floor(series / COLOURS) % STYLES;
 const layer = (series, ...children) => {
   const look = { class: "series", style: `color: var(--c${series % COLOURS})`, "data-series": series };
@@ -51,7 +52,7 @@ const who = (group, after = "") =>
   html("th", { scope: "row" }, html("div", { class: "who" }, swatch(group.series), named(group) + after));
 /** The best of the groups that train no network; all others that end below it are marked. */
 const floor = (panel) => {
-  const fixed = panel.groups.map((place) => page.groups[place]).filter((group) => !group.trains);
+  const fixed = panel.groups.map((place) => page.groups[place]).filter((group) => !group.trains && charted(group));
   return fixed.sort((a, b) => final(b).mean - final(a).mean)[0];
 };
 
@@ -87,7 +88,8 @@ function summary() {
   const [first, ...rest] = page.columns;
   const paper = page.groups.some((group) => group.printed) ? [["paper", "paper"]] : [];
   const base = page.baseline ? [["difference", `minus ${page.baseline} (seeds)`]] : [];
-  const columns = [["", "method"], first, ["bar", ""], ...paper, ...base, ...rest, ["n", "runs"]];
+  const held = page.groups.some((group) => group.megabytes !== "n/a") ? [["megabytes", "MB held"]] : [];
+  const columns = [["", "method"], first, ["bar", ""], ...paper, ...base, ...rest, ...held, ["n", "runs"]];
   const heads = html("thead", {}, html("tr", {}, ...columns.map(head)));
   const bodies = shown().map((panel) => body(panel, columns));
   const table = html("table", { class: "wide" }, heads, ...bodies);
@@ -110,6 +112,7 @@ function body(panel, columns) {
   const place = {
     "": (group) => group.series,
     n: (group) => group.n,
+    megabytes: (group) => (group.megabytes === "n/a" ? null : Number(group.megabytes)),
     paper: (group) => group.printed?.mean,
     difference: (group) => difference(panel, group)?.mean,
   };
@@ -124,20 +127,21 @@ function body(panel, columns) {
   const mark = marked && html("small", {}, `† ends below ${named(panel.floor)}, which trains no network`);
   const title = html("div", {}, html("span", {}, titled(panel)), ...ways.map(note), mark || null);
   const heading = html("tr", { class: "head" }, html("th", { scope: "rowgroup", colspan: columns.length }, title));
-  const means = panel.groups.flatMap((group) => [final(group), group.printed ?? final(group)]);
-  const top = Math.min(1, Math.max(...means.map((one) => one.mean + one.interval)));
+  const means = panel.groups.flatMap((group) => [final(group), group.printed]).filter(Boolean);
+  const top = Math.min(1, Math.max(0.01, ...means.map((one) => one.mean + one.interval)));
   const row = (group) => html("tr", {}, ...columns.map(([column]) => cell(group, column, panel, ways, top)));
   return html("tbody", {}, heading, ...rows.map(row));
 }
 
-const below = (group, panel) => panel.floor && group.trains && final(group).mean < final(panel.floor).mean;
+const below = (group, panel) => panel.floor && group.trains && charted(group) && final(group).mean < final(panel.floor).mean;
 const difference = (panel, group) => panel.differences[page.groups.indexOf(group)];
 const letter = (number) => String.fromCharCode(97 + (number % 26));
 
 function cell(group, column, panel, ways, top) {
   if (column === "") return who(group, below(group, panel) ? " †" : "");
-  if (column === "bar") return html("td", {}, bar(group, top));
+  if (column === "bar") return html("td", {}, charted(group) ? bar(group, top) : null);
   if (column === "n") return html("td", {}, String(group.n));
+  if (column === "megabytes") return html("td", {}, group.megabytes);
   const special = { paper: group.printed, difference: difference(panel, group) };
   const found = column in special ? special[column] : group.summary[column];
   if (!found) return html("td", { class: "none" }, "–");
