@@ -35,6 +35,9 @@ nitpick_ignore_regex = [("py:.*", r"(?!onepass\.).*|.*\|.*")]  # other packages'
 html_theme = "furo"
 html_title = "onepass"
 html_extra_path = ["site"]
+html_static_path = ["static"]
+html_js_files = ["sort.js"]
+html_css_files = ["sort.css"]
 html_show_sourcelink = False
 html_copy_source = False
 

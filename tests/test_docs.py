@@ -73,8 +73,11 @@ def test_a_methods_page_says_whether_it_needs_boundaries_and_what_happens_withou
         assert re.search(r"where tasks begin by\s+themselves", page(name), re.IGNORECASE)
 
 
-def test_the_readmes_programs_are_short() -> None:
-    assert all(len(program.splitlines()) <= 20 for program in code("README.md"))
+def test_the_readme_is_short_and_counts_the_methods() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 150
+    assert all(len(program.splitlines()) <= 10 for program in code("README.md"))
+    assert f"{len(METHODS)} methods under one protocol" in text
 
 
 @pytest.mark.system

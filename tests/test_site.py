@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -10,8 +11,10 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from playwright.sync_api import sync_playwright
 
 import commands
+from browser import NoBrowserError, start
 from onepass.cli.main import COMMANDS, main
 from onepass.methods.registry import METHODS
 
@@ -63,6 +66,29 @@ def test_the_site_needs_no_server_and_no_network(site: Path) -> None:
     assert "er-fsl" in (site / "searchindex.js").read_text()  # a script, so search works from disk
     for page in (site / "index.html", site / "docs/index.html", site / "search.html"):
         assert not re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="(?:https?:)?//', page.read_text())
+
+
+@pytest.mark.system
+@pytest.mark.xdist_group("site")
+def test_from_disk_in_a_browser_search_finds_and_a_heading_sorts(site: Path) -> None:
+    with sync_playwright() as play:
+        try:
+            browser = start(play)
+        except NoBrowserError as error:
+            (pytest.fail if os.environ.get("CI") else pytest.skip)(str(error))
+        with browser.new_page() as page:
+            page.goto((site / "search.html").as_uri() + "?q=reservoir")
+            page.wait_for_selector("#search-results li a")
+            page.goto((site / "docs/leaderboard.html").as_uri())
+            table = page.locator("section#digits table")
+            names = table.locator("tbody tr td:nth-child(2)")
+            assert names.first.inner_text() == "RanDumb"
+            table.locator("th button", has_text="FLOPs / ER").click()
+            assert names.first.inner_text() == "OCM"  # the costliest
+            table.locator("th button", has_text="method").click()
+            table.locator("th button", has_text="method").click()
+            assert names.first.inner_text() == "A-GEM"
+        browser.close()
 
 
 def test_the_reference_has_every_command_with_every_flag() -> None:

@@ -21,6 +21,8 @@ from cells import rows as table_of
 from commands import commands
 from headline import headline
 from index import index
+from leaderboard import leaderboard
+from lines import command, with_settings
 from measured import measured
 from never_forget import changes, few, sizes
 from onepass import executors
@@ -35,7 +37,7 @@ from onepass.paper.scales import Selection
 from onepass.report import grouping, plots, series_names, tables
 from onepass.report import summary as report
 from onepass.report.significance import against
-from whole_streams import whole_streams
+from whole_streams import short, whole_streams
 
 # The one place where a tool meets a study: it fills the blocks of its own page, and stored runs name its learners.
 sys.path.append(str(ROOT / "studies/er_fsl_plus"))
@@ -49,6 +51,10 @@ STANDINS = {  # what was measured on stand-ins carries their name
 }
 WHOLE = ("cifar10", "cifar100", "never-forget-test")  # folders of runs on whole streams and test images
 BLOCK = re.compile(r"(<!-- generated: (\w+) (\S+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
+
+
+def on_whole_streams(folder: str) -> list[Result]:
+    return [one for name in WHOLE for one in stored(f"{folder}/{name}")]
 
 
 def table(folder: str) -> str:
@@ -106,16 +112,6 @@ def data(path: str) -> str:
         "first step, shortest of five, in turns with version 0.1.0. `python benchmarks/data.py NAME --data-dir DIR`."
     )
     return "\n".join([*rows, "", note])
-
-
-def command(result: Result) -> str:
-    """The line that makes runs like this one."""
-    config = result.config
-    words = ["onepass run", config.method, "--stream", config.stream, "--net", config.net]
-    memory = getattr(config.settings, "memory", None)
-    words += ["--memory", str(memory)] if memory else []
-    words += ["--fraction", f"{config.fraction:g}"] if config.fraction < 1 else []
-    return " ".join([*words, "--validate"] if config.validate else words)
 
 
 def reproduction(folder: str) -> str:
@@ -248,18 +244,6 @@ def settings_of(folder: str) -> list[tuple[str, list[Result]]]:
     return [(with_settings(group[0]), group) for group in found.values()]
 
 
-def with_settings(result: Result) -> str:
-    """The line that makes runs like this one, with all that differs from the method's defaults."""
-    settings = result.config.learner_config
-    defaults = type(settings)().to_json()
-    changed = [
-        f"--{name.replace('_', '-')} {f'{value:g}' if isinstance(value, float) else value}"
-        for name, value in settings.to_json().items()
-        if value != defaults[name] and name != "memory"
-    ]
-    return " ".join([command(result), *changed])
-
-
 def tries(folder: str) -> str:
     """Each group of runs by the line that makes it: for looking into something."""
     rows = ["| runs | accuracy % | n |", "|---|---:|---:|"]
@@ -377,8 +361,10 @@ KINDS: dict[str, Callable[[str], str]] = {
     "orchestration": orchestration,
     "names": names,
     "commands": commands,
+    "leaderboard": lambda folders: leaderboard([one for name in folders.split(",") for one in stored(name)]),
     "headline": lambda folder: headline(stored(folder)),
-    "whole": lambda folder: whole_streams([one for name in WHOLE for one in stored(f"{folder}/{name}")]),
+    "whole": lambda folder: whole_streams(on_whole_streams(folder)),
+    "short": lambda folder: short(on_whole_streams(folder)),
     "tried": lambda folder: changes(stored(folder)),
     "few": lambda folder: few(stored(folder)),
     "sizes": lambda folder: sizes(stored(folder), ROOT / "results/benchmarks/sizes.json"),

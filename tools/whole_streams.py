@@ -1,10 +1,10 @@
-"""Whole streams, both data sets side by side: the README's table."""
+"""Whole streams, both data sets side by side: the leaderboard's table, and the README's part of it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cells import printed_cell, rows
+from cells import by_last_weights, printed_cell, rows
 from onepass.bench import metrics
 from onepass.bench.result import Result
 from onepass.config import options
@@ -12,6 +12,7 @@ from onepass.methods.registry import METHODS
 from onepass.report import summary as report
 
 STREAMS = ("cifar10", "cifar100")
+SHORT = ("patch-lda", "er-fsl+", "er-fsl", "er", "finetune", "iid++")  # the README's
 
 
 def whole_streams(results: Sequence[Result]) -> str:
@@ -24,6 +25,13 @@ def whole_streams(results: Sequence[Result]) -> str:
     body = [[label, *(cell for name in STREAMS for cell in _cells(group.get(name, [])))] for label, group in ranked]
     heads = ["method", *(text for name in ("CIFAR-10", "CIFAR-100") for text in (name, "last weights", "n", "printed"))]
     return rows(heads, body)
+
+
+def short(results: Sequence[Result]) -> str:
+    """Some rows of it, by the last weights unless an average is part of the method, without what was printed."""
+    lines = whole_streams(by_last_weights(one for one in results if one.config.method in SHORT)).splitlines()[2:]
+    body = [[cells[place] for place in (0, 1, 3, 5, 7)] for cells in (line[2:-2].split(" | ") for line in lines)]
+    return rows(["method", "CIFAR-10", "n", "CIFAR-100", "n"], body)
 
 
 def _label(result: Result) -> str:

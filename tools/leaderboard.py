@@ -1,0 +1,80 @@
+"""All methods of a stream in one table: by last weights and by an average, with costs and the line that makes a row."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+from cells import ROOT
+from lines import with_settings
+from onepass.bench import metrics
+from onepass.bench.result import Result
+from onepass.methods.registry import METHODS
+from onepass.report import summary as report
+
+HEADS = ["", "method", "last weights %", "average %", "forgetting %", "FLOPs / ER", "model bytes / ER", "n", "command"]
+
+
+def leaderboard(results: Sequence[Result]) -> str:
+    """Runs on test samples; the highest mean first, by whichever weights. IID and IID++ take no rank."""
+    groups: dict[str, list[Result]] = {}
+    for one in results:
+        if not one.config.validate and one.config.method in METHODS:
+            groups.setdefault(_line(one), []).append(one)
+    bytes_over_er = json.loads((ROOT / "results/benchmarks/cost.json").read_text())
+    ranked = sorted(groups.items(), key=lambda pair: -max(filter(None, _means(pair[1]))))
+    lines = ["| " + " | ".join(HEADS) + " |", "|---:|---|" + "---:|" * 6 + "---|"]
+    rank = 0
+    for line, group in ranked:
+        name = group[0].config.method
+        reference = name in ("iid", "iid++")
+        rank += not reference
+        last, average = _sides(group)
+        kept = bytes_over_er.get(name, {}).get("model")
+        cells = [
+            "-" if reference else str(rank),
+            METHODS[name].title,
+            values([one.final_accuracy for one in last]),
+            values([one.final_accuracy for one in average]),
+            values([one.forgetting for one in last or average if one.forgetting is not None]),
+            f"{METHODS[name].cost:g}",
+            "-" if kept is None else f"{kept:.2f}",
+            str(len({one.config.seed for one in group})),
+            f"`{line}`",
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _line(result: Result) -> str:
+    """Runs with and without an average beside them are the same training, so they share a row."""
+    return re.sub(r" --average \S+", "", with_settings(result))
+
+
+def _sides(group: Sequence[Result]) -> tuple[list[Result], list[Result]]:
+    """The runs by their last weights, one for each seed, and those with an average by that."""
+    averaged = [one for one in group if _averages(one)]
+    last = {
+        one.config.seed: one.by_last_weights() if one.accuracy_matrix_last else one
+        for one in group
+        if one.accuracy_matrix_last or not _averages(one)
+    }
+    return list(last.values()), averaged
+
+
+def _averages(result: Result) -> bool:
+    return getattr(result.config.learner_config, "average", None) is not None
+
+
+def _means(group: Sequence[Result]) -> list[float | None]:
+    return [sum(one.final_accuracy for one in side) / len(side) if side else None for side in _sides(group)]
+
+
+def values(shares: Sequence[float]) -> str:
+    """Mean and interval in per cent; of one or two runs their values, as an interval from two says nothing."""
+    if not shares:
+        return "-"
+    if len(shares) > 2:
+        return report.cell(metrics.summarise(list(shares)))
+    return ", ".join(f"{100 * share:.1f}" for share in shares)
