@@ -140,7 +140,7 @@ def test_loading_any_method_imports_no_compiler_but_for_two(tmp_path: Path) -> N
     others = (
         "mose",
         "randumb",
-    )  # they make a pass, and normal numbers, whose sizes are worked out by the compiler's parts
+    )  # what they make has sizes that the compiler works out
     names = [name for name in onepass.METHODS if name not in others]
     for name in names:
         onepass.save(onepass.build(name, onepass.Problem(4, (3, 8, 8), n_tasks=2)), tmp_path / name)
