@@ -136,7 +136,9 @@ print(torch.optim.Optimizer.add_param_group.__wrapped__.__dict__.get("__dynamo_d
 
 
 def test_loading_any_method_imports_no_compiler_but_for_two(tmp_path: Path) -> None:
-    names = [name for name in onepass.METHODS if name not in ("mose", "randumb")]  # a pass, and normal numbers, of sizes
+    names = [
+        name for name in onepass.METHODS if name not in ("mose", "randumb")
+    ]  # passes of sizes
     for name in names:
         onepass.save(onepass.build(name, onepass.Problem(4, (3, 8, 8), n_tasks=2)), tmp_path / name)
     program = f"""
