@@ -32,6 +32,7 @@ from onepass.host import host_facts
 from onepass.learner.batch import Batch
 from onepass.learner.checkpoint import fingerprint, load_state, load_tree, save_tree
 from onepass.learner.precision import check_precision
+from onepass.learner.uncompiled import without_compiler
 from onepass.methods.factory import build, save
 from onepass.methods.identity import code_digest
 
@@ -252,7 +253,7 @@ def check_run(config: RunConfig, device: str, datasets: Datasets, elsewhere: boo
     _, tasks = make_tasks(data, config.stream_config, seed=config.seed)
     problem = problem_of(config.stream, len(data.classes), data.x.shape[1:], len(tasks), config.augment)
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), without_compiler():
             build(config.method, problem, config.learner_config, net=config.net, seed=config.seed)
     except UsageError:
         raise
@@ -281,14 +282,15 @@ def run(
     if out is None:
         if log:
             raise UsageError(f"log={log!r}: curves lie in the run's folder; give out")
-        return _train(Run(config, device, datasets), None, checkpoint_seconds, progress)
+        with without_compiler():
+            return _train(Run(config, device, datasets), None, checkpoint_seconds, progress)
     place = store.folder(Path(out), config)
     digest, code = own_data_digest(config, datasets), code_digest(*config.code)
     if (stored := store.load_result(place, config, False, digest, code)) is not None:
         with contextlib.suppress(OSError):  # a process that was killed just after it stored its result left it
             (place / CHECKPOINT).unlink(missing_ok=True)
         return stored
-    with store.claim(place, waiting=lambda: progress(0, 1)), contextlib.ExitStack() as stack:
+    with store.claim(place, waiting=lambda: progress(0, 1)), without_compiler(), contextlib.ExitStack() as stack:
         stored = store.load_result(place, config, True, digest, code)
         if stored is not None:  # another process was quicker
             return stored

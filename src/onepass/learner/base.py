@@ -20,6 +20,7 @@ from onepass.learner.contract import CHUNK, SETTLING_STEPS, BaseLearner
 from onepass.learner.net import Net, Standardise
 from onepass.learner.precision import settled
 from onepass.learner.problem import Problem
+from onepass.learner.uncompiled import take_step
 
 __all__ = ["CHUNK", "SETTLING_STEPS", "Learner"]
 
@@ -113,7 +114,7 @@ class Learner(BaseLearner):
                 f"at step {self.steps} the loss is {loss.item():g} and the step would be {change.item():g} long with "
                 f"lr={lr:g}: try a smaller one (--lr {lr / 10:g}); the learner from before this step is kept"
             )
-        optimizer.step()
+        take_step(optimizer)
         return loss.detach()
 
     def images_and_views(self, *batches: Batch) -> list[tuple[Tensor, Tensor]]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import math
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from onepass.learner.checkpoint import load_state, load_tree, save_tree
 from onepass.learner.contract import BaseLearner
 from onepass.learner.net import Factory, network_and_encoder
 from onepass.learner.problem import Problem
+from onepass.learner.uncompiled import without_compiler
 from onepass.methods.registry import method_class
 from onepass.names import is_own, path_of
 
@@ -84,7 +83,7 @@ def learner_tree(learner: BaseLearner) -> dict[str, Any]:
     """How a learner was built, and its state: shared with it, not copied."""
     if learner.recipe is None:
         raise ValueError("only a learner made by onepass.build can be saved whole: the file must say how to rebuild it")
-    with _without_compiler():
+    with without_compiler():
         recipe = {**learner.recipe, "problem": dataclasses.asdict(learner.problem), "config": learner.config.to_json()}
         return {**recipe, "learner": learner.state_dict()}
 
@@ -113,7 +112,7 @@ def learner_from_tree(
             raise UsageError(f"{path} holds a learner on a network without a name: load({str(path)!r}, net=...)")
         _check_allowed(path, allow, method=method, network="" if net else named, augmentation=problem.augment)
         config = method_class(method).Config.from_json(tree["config"])
-        with _without_compiler():
+        with without_compiler():
             numbered = tree.get("numbered") is True
             _check_sizes(path, method, problem, config, net or named, state, numbered)
             # The state replaces all weights; but a method of one's own may keep something made of the first ones.
@@ -124,7 +123,7 @@ def learner_from_tree(
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadCheckpoint(f"{path} holds no learner ({error}): give a file that onepass.save wrote") from error
-    with _without_compiler():
+    with without_compiler():
         load_state(learner, state, path)
     return learner
 
@@ -137,25 +136,6 @@ def _check_allowed(path: Path, allow: Collection[str], **named: str) -> None:
                 f"{path} names {'an' if kind[0] in 'aeiou' else 'a'} {kind} of its own, and importing that runs its "
                 f"code: if you trust it, load({str(path)!r}, allow={tuple(own.values())!r})"
             )
-
-
-@contextmanager
-def _without_compiler() -> Iterator[None]:
-    """Without what torch imports when an optimizer is first made or read, to keep its compiler away from it.
-
-    That takes ten times as long as all else here, and a model that only predicts needs none of it. The first step
-    imports it.
-    """
-    optimizer = torch.optim.Optimizer
-    used = [getattr(optimizer, name) for name in ("add_param_group", "state_dict", "load_state_dict")]
-    guarded = [function for function in map(inspect.unwrap, used) if not hasattr(function, "__dynamo_disable")]
-    for function in guarded:
-        setattr(function, "__dynamo_disable", function)  # where torch looks for the guarded one
-    try:
-        yield
-    finally:
-        for function in guarded:
-            delattr(function, "__dynamo_disable")
 
 
 def _check_sizes(
