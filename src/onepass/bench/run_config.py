@@ -57,6 +57,12 @@ class RunConfig:
         "", f"{', '.join(AUGMENTATION_NAMES)}, or MODULE:FUNCTION (default: the stream's)", since="0.2.0"
     )
     validate: bool = option(False, "measure on a tenth of the training images, held back")
+    stream_speed: float = option(
+        0.0,
+        "batches that come in the time of an ER step, by FLOPs; a slower method misses some (default: it waits)",
+        low=0,
+        since="0.2.0",
+    )
     anytime: int = option(
         0,
         "also measure every so many steps, on the first 100 test images of each class (default: after tasks only)",

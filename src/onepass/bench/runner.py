@@ -18,12 +18,14 @@ import torch
 from onepass.bench import store
 from onepass.bench.evaluate import accuracies, accuracy_by_task, confusion, predictions, quick_accuracy
 from onepass.bench.footprint import held
+from onepass.bench.logs import Callback, CallbackLog, Log, check_log, open_log
+from onepass.bench.minutes import Minutes
+from onepass.bench.pace import cost_over_er, learned
 from onepass.bench.result import WINDOW, Record, Result
 from onepass.bench.run_config import RunConfig
 from onepass.bench.scenarios import tells_boundaries
 from onepass.bench.schema import check_fields, conforms
 from onepass.bench.stream import TaskData, batches, make_tasks, n_batches, problem_of, share_classes
-from onepass.bench.tensorboard import Log, check_log
 from onepass.config import LearnerConfig
 from onepass.data import Dataset
 from onepass.data.catalog import Datasets, is_path
@@ -59,10 +61,14 @@ class Run:
         self.learner.to(device)
         self.record = Record()
         self.batch = -1  # the batch of the current task that comes next; -1: the task has not begun
+        self.cost = cost_over_er(config, problem) if config.stream_speed else 0.0
+        came = [n_batches(task, config.batch) for task in self.tasks]
+        kept = iter(learned(sum(came), self.cost * config.stream_speed))
+        self.learned = [list(itertools.islice(kept, number)) for number in came]  # by task: which batches are learned
 
     @property
     def total(self) -> int:
-        return sum(n_batches(task, self.config.batch) for task in self.tasks)
+        return sum(map(sum, self.learned))
 
     def data_facts(self) -> dict[str, Any]:
         return {
@@ -81,6 +87,7 @@ class Run:
             "tasks": [[names[c] for c in task.info.classes] for task in self.tasks],
             "class_order": list(dict.fromkeys(c for task in self.tasks for c in task.info.classes)),
             **self._domains(),
+            **({"cost_over_er": self.cost, "batches_learned": self.total} if self.config.stream_speed else {}),
             **({"predicted_among": "the classes of the image's task"} if self.tasks[0].among else {}),
             "batch": self.config.batch,
             "replay": learner.replay,
@@ -108,7 +115,7 @@ class Run:
 
     def evaluations(self) -> list[dict[str, Any]]:
         """All evaluations in the order they were made."""
-        ends = itertools.accumulate(n_batches(task, self.config.batch) for task in self.tasks)
+        ends = itertools.accumulate(map(sum, self.learned))
         after: list[dict[str, Any]] = [
             {"step": end, "accuracy": row, "after_task": index}
             for index, (end, row) in enumerate(zip(ends, self.record.accuracy_matrix, strict=False))
@@ -168,6 +175,9 @@ class Run:
             for batch in batches(self.data, task, self.config.batch, start=self.batch):
                 if self.config.prequential:
                     self._predict_first(batch, task)
+                if not self.learned[task.info.index][self.batch]:  # it came while the learner was busy
+                    self.batch += 1
+                    continue
                 begin = time.perf_counter()
                 loss = self.learner.observe(batch)
                 record.seconds += time.perf_counter() - begin
@@ -217,7 +227,8 @@ class Run:
     def _predict_first(self, batch: Batch, task: TaskData) -> None:
         """Count what is predicted right before it is learned."""
         windows = self.record.prequential
-        if self.learner.steps % WINDOW == 0:
+        came = sum(map(len, self.learned[: task.info.index])) + self.batch
+        if came % WINDOW == 0:
             windows.append([0, 0])
         if self.learner.seen:
             with self.learner.predicting() as predict:
@@ -271,19 +282,25 @@ def run(
     checkpoint_seconds: float = 30.0,
     progress: Progress = lambda done, total: None,
     log: str = "",
+    callback: Callback | None = None,
+    tell_every: float = 0.0,
 ) -> Result:
     """Train and measure. With `out`, the result is stored there, found again, and a stopped run continues.
 
-    `datasets` are those of `data_dir` that are open already.
+    `datasets` are those of `data_dir` that are open already. `callback` gets the loss of every tenth step and every
+    evaluation as a dict while the run goes on. `tell_every` so many seconds stderr gets a line: step, task, loss,
+    accuracy, and how long it will take.
     """
     check_log(log)
     config = config.on(device)
+    logs: list[Log] = [] if callback is None else [CallbackLog(callback)]
     datasets = Datasets(data_dir) if datasets is None else datasets
     if out is None:
         if log:
             raise UsageError(f"log={log!r}: curves lie in the run's folder; give out")
         with without_compiler():
-            return _train(Run(config, device, datasets), None, checkpoint_seconds, progress)
+            state = Run(config, device, datasets)
+            return _train(state, None, checkpoint_seconds, _telling(state, progress, tell_every), logs)
     place = store.folder(Path(out), config)
     digest, code = own_data_digest(config, datasets), code_digest(*config.code)
     if (stored := store.load_result(place, config, False, digest, code)) is not None:
@@ -295,11 +312,11 @@ def run(
         if stored is not None:  # another process was quicker
             return stored
         state = _continued(place / CHECKPOINT, config, device, datasets)
-        curves = None
         if log:
             losses = [(LOSS_EVERY * (number + 1), loss) for number, loss in enumerate(state.record.losses)]
-            curves = stack.enter_context(contextlib.closing(Log(place / log, losses, state.evaluations())))
-        result = _train(state, place, checkpoint_seconds, progress, curves)
+            opened = open_log(log, place, config.to_json(), losses, state.evaluations())
+            logs.append(stack.enter_context(contextlib.closing(opened)))
+        result = _train(state, place, checkpoint_seconds, _telling(state, progress, tell_every), logs)
         store.save_result(place, result)
         (place / CHECKPOINT).unlink(missing_ok=True)
         return result
@@ -329,7 +346,22 @@ def _continued(checkpoint: Path, config: RunConfig, device: str, datasets: Datas
     return state
 
 
-def _train(state: Run, place: Path | None, seconds: float, progress: Progress, log: Log | None = None) -> Result:
+def _telling(state: Run, progress: Progress, seconds: float) -> Progress:
+    """The same progress, and a line on stderr every so many seconds."""
+    if not seconds:
+        return progress
+    config, minutes = state.config, Minutes(seconds)
+
+    def told(done: int, total: int) -> None:
+        if minutes.due(done):
+            name = f"{config.method} seed {config.seed}"
+            print(minutes.line(name, state.record, done, total, len(state.tasks)), file=sys.stderr, flush=True)
+        progress(done, total)
+
+    return told
+
+
+def _train(state: Run, place: Path | None, seconds: float, progress: Progress, logs: list[Log]) -> Result:
     config, learner, saved = state.config, state.learner, time.monotonic()
 
     def after_step() -> None:
@@ -340,8 +372,9 @@ def _train(state: Run, place: Path | None, seconds: float, progress: Progress, l
             if place is not None:
                 state.save(place / CHECKPOINT)
             raise
-        if log is not None and learner.steps % LOSS_EVERY == 0:
-            log.loss(learner.steps, state.record.losses[-1])
+        if learner.steps % LOSS_EVERY == 0:
+            for log in logs:
+                log.loss(learner.steps, state.record.losses[-1])
         if place is not None and time.monotonic() - saved >= seconds:
             state.save(place / CHECKPOINT)
             saved = time.monotonic()
@@ -350,7 +383,7 @@ def _train(state: Run, place: Path | None, seconds: float, progress: Progress, l
         lines = state.evaluations()
         if place is not None:
             store.save_evaluations(place, lines)
-        if log is not None:
+        for log in logs:
             log.evaluation(lines[-1])
 
     try:

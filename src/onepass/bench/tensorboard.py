@@ -1,4 +1,4 @@
-"""What a run tells others while it goes on. The store is the record; this is for watching."""
+"""Curves for TensorBoard."""
 
 from __future__ import annotations
 
@@ -6,20 +6,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from onepass.config import unknown
-from onepass.errors import RunError, UsageError
-
-LOGS = ("tensorboard",)
+from onepass.bench.logs import scalars
+from onepass.errors import RunError
 
 
-class Log:
-    """TensorBoard: the loss every few steps, the accuracy on all tasks so far and on each at every evaluation.
+class TensorBoardLog:
+    """The loss every few steps, the accuracy on all tasks so far and on each at every evaluation."""
 
-    It begins with all that the run has measured already, in the place of what an earlier process wrote: so a run that
-    was killed and continued has each point once.
-    """
-
-    def __init__(self, folder: Path, losses: list[tuple[int, float]], lines: list[dict[str, Any]]) -> None:
+    def __init__(self, folder: Path) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         try:
@@ -27,21 +21,13 @@ class Log:
             self.writer = SummaryWriter(str(folder))
         except OSError as error:
             raise RunError(f"cannot write {folder}: {error}") from error
-        for step, value in losses:
-            self.loss(step, value)
-        for line in lines:
-            self.evaluation(line)
 
     def loss(self, step: int, value: float) -> None:
         self.writer.add_scalar("loss", value, step)
 
     def evaluation(self, line: dict[str, Any]) -> None:
-        kind = "after task" if "after_task" in line else "anytime"
-        for key, name in (("accuracy", "accuracy"), ("accuracy_last", "accuracy by last weights")):
-            if key in line:
-                self.writer.add_scalar(f"{name}, {kind}", sum(line[key]) / len(line[key]), line["step"])
-                for task, value in enumerate(line[key]):
-                    self.writer.add_scalar(f"{name}, {kind}/task {task + 1}", value, line["step"])
+        for name, task, value in scalars(line):
+            self.writer.add_scalar(f"{name}/task {task}" if task else name, value, line["step"])
         try:
             self.writer.flush()
         except OSError as error:
@@ -52,13 +38,3 @@ class Log:
             self.writer.close()
         except OSError as error:
             raise RunError(f"cannot write {self.writer.log_dir}: {error}") from error
-
-
-def check_log(name: str) -> None:
-    if name and name not in LOGS:
-        raise unknown("log", name, LOGS, "allowed")
-    if name:
-        try:
-            import torch.utils.tensorboard  # noqa: F401
-        except ImportError:
-            raise UsageError("--log tensorboard needs another package: pip install tensorboard") from None

@@ -157,8 +157,13 @@ def add_execution(parser: Parser) -> None:
     add_place(parser)
     add("--out", type=Path, default=Path("onepass-runs"), metavar="DIR", help="store of runs (default: %(default)s)")
     add("--jobs", type=count_or_none, default=0, metavar="N", help="runs side by side (default: one for each core)")
-    add("--on", default="", metavar="ray|[ray://]HOST:PORT", help="do the runs on a Ray cluster (default: here)")
-    add("--log", default="", metavar="tensorboard", help="curves of every run for TensorBoard, in its folder")
+    add("--on", default="", metavar="slurm|ray|[ray://]HOST:PORT", help="do the runs on a cluster (default: here)")
+    add(
+        "--log",
+        default="",
+        metavar="csv|tensorboard|wandb",
+        help="curves of every run, in its folder",
+    )
 
 
 def add_place(parser: Parser) -> None:

@@ -8,14 +8,16 @@ from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import suppress
 
+from onepass.bench.logs import check_log
 from onepass.bench.result import Result
 from onepass.bench.run_config import RunConfig
-from onepass.bench.tensorboard import check_log
 from onepass.cli.progress import Bar, Display
 from onepass.data.catalog import Datasets, is_path
 from onepass.errors import UsageError
 from onepass.executors import run_many, stored_results
 from onepass.text import printable
+
+TELL_EVERY = 60.0  # seconds between two lines of a run where nobody sees bars
 
 
 class Session:
@@ -61,6 +63,7 @@ class Session:
                 device=values.device,
                 checkpoint_seconds=values.checkpoint_seconds,
                 log=values.log,
+                tell_every=0.0 if display.console.is_terminal else TELL_EVERY,
                 stored=stored,
                 report=display.report,
                 stop=display.stop,

@@ -11,7 +11,7 @@ from onepass.bench.run_config import RunConfig
 from onepass.bench.runner import check_run, own_data_digest
 from onepass.data.catalog import Datasets
 from onepass.errors import RunError, UsageError
-from onepass.executors import ray_cluster
+from onepass.executors import ray_cluster, slurm
 from onepass.executors.inline import inline
 from onepass.executors.pool import pool
 from onepass.executors.protocol import Executor, Report, Work
@@ -21,6 +21,8 @@ from onepass.methods.identity import code_digest
 
 def executor(on: str, jobs: int) -> Executor:
     """Who does runs `on` such a place, `jobs` at once: a new place is a line here."""
+    if on == "slurm":
+        return slurm.executor()
     if on:
         return ray_cluster.executor(on)
     return inline if jobs == 1 else pool
@@ -49,6 +51,7 @@ def run_many(
     checkpoint_seconds: float = 30.0,
     log: str = "",
     on: str = "",
+    tell_every: float = 0.0,
     stored: Sequence[Result | None] | None = None,
     report: Report = lambda index, done, total: None,
     stop: Callable[[], bool] = lambda: False,
@@ -57,8 +60,11 @@ def run_many(
 
     `stored` is what `stored_results` gave for the same list, and `datasets` those of `data_dir` that are open, if so.
 
+    With `tell_every`, each run in progress says on stderr every so many seconds how far it is.
+
     When `stop` becomes true, every run in progress saves its state between two steps, and KeyboardInterrupt is raised.
-    `on` a Ray cluster ("ray", "ray://HOST:PORT" or "HOST:PORT") `out` and `data_dir` are folders that all nodes share.
+    `on` a cluster ("slurm", "ray", "ray://HOST:PORT" or "HOST:PORT") `out` and `data_dir` are folders that all nodes
+    share.
     """
     if jobs < 0:
         raise UsageError(f"jobs={jobs}: give how many runs go side by side, or 0 for one a core")
@@ -79,6 +85,7 @@ def run_many(
         "data_dir": str(datasets.place),
         "checkpoint_seconds": checkpoint_seconds,
         "log": log,
+        "tell_every": tell_every,
     }
     # From the whole list, so that stopping and continuing never changes it. The size of a cluster may well change.
     threads = 1 if on and not jobs else max(1, cores() // side)
