@@ -46,13 +46,15 @@ LINK = re.compile(r"\]\(([^)#:]+\.md)\)")
 
 
 def navigation(app: Sphinx, name: str, source: list[str]) -> None:
-    """Make the lists of links of two pages into the navigation: GitHub shows lists, and no directives."""
+    """Make lists of links into the navigation: GitHub shows lists, and no directives."""
     if name == root_doc:
         for section in source[0].split("\n## ")[1:]:
             title, _, text = section.partition("\n")
             source[0] += toctree(LINK.findall(text), f":caption: {title}\n")
-    elif name in ("docs/methods/README", "studies/README"):
+    elif name == "docs/methods/README":
         source[0] += toctree(LINK.findall(source[0]))
+    elif name == "studies/README":
+        source[0] += toctree([f"{page.parent.name}/README.md" for page in sorted(ROOT.glob("studies/*/README.md"))])
 
 
 def folders(app: Sphinx, name: str, source: list[str]) -> None:
