@@ -141,6 +141,10 @@ class Soak:
                         break
             time.sleep(1)
 
+    def follow(self) -> None:
+        while not self.ended.wait(0.5):
+            self.confirm()
+
     def confirm(self) -> None:
         """Ask what became of images; those that a killed process took with it are sent again."""
         with self.lock:
@@ -191,13 +195,12 @@ class Soak:
             csv.writer(file).writerows([("seconds", "age", "KiB"), *self.rss])
 
     def run(self, minutes: float) -> bool:
-        others = [self.disturb, self.watch, *[self.crawl] * SLOW]
+        others = [self.disturb, self.watch, self.follow, *[self.crawl] * SLOW]
         threads = [threading.Thread(target=other, daemon=True) for other in others]
         for thread in threads:
             thread.start()
         end, due = time.monotonic() + 60 * minutes, time.monotonic()
         with ThreadPoolExecutor(32) as pool:
-            confirmed = pool.submit(self.confirm)
             while time.monotonic() < end:
                 self.count("requests begun")
                 lot = self.chance.random()
@@ -206,9 +209,6 @@ class Soak:
                     pool.submit(self.learn, self.numbers)
                 else:
                     pool.submit(self.predict if lot < 0.95 else self.misbehave)
-                if confirmed.done():
-                    confirmed.result()
-                    confirmed = pool.submit(self.confirm)
                 due += 1 / A_SECOND
                 time.sleep(max(0.0, due - time.monotonic()))
         self.ended.set()

@@ -152,8 +152,8 @@ def forget(command: str, words: Sequence[str]) -> None:
         found = corrections.forget(model, values.ids, rebuild=values.rebuild)
     else:
         found = corrections.forget(model, None, _given(values, model), rebuild=values.rebuild)
+    remove_older(values.model)  # first: killed in between, nobody would know what they hold
     save_model(model, values.model, older=0)
-    remove_older(values.model)
     if values.json:
         print(json.dumps({**vars(found), "unknown": list(found.unknown), "influenced": found.influenced}))
         return

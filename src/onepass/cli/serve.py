@@ -21,7 +21,7 @@ from onepass.errors import RunError, UsageError
 from onepass.live.claim import claimed
 from onepass.methods.registry import canonical
 from onepass.names import NET_NAMES
-from onepass.text import printable
+from onepass.text import printable, warn
 
 if TYPE_CHECKING:
     from onepass.live.folder import FolderStream
@@ -170,7 +170,7 @@ def _serve(values: argparse.Namespace) -> None:
             if autosave is not None:
                 autosave.close()
     if not drained:
-        print("onepass: stopped before all that was queued was learned; its senders can repeat it", file=sys.stderr)
+        warn("stopped before all that was queued was learned; its senders can repeat it")
     if autosave is not None and autosave.failure:
         raise RunError(autosave.failure)
     if asked:
@@ -205,5 +205,5 @@ def _watch(stream: FolderStream, service: Service, ended: threading.Event) -> No
                 if ended.is_set():
                     return
         except (OSError, RunError) as error:
-            print(f"onepass: {printable(str(error))}; it is tried again in {POLL:g} s", file=sys.stderr)
+            warn(f"{printable(str(error))}; it is tried again in {POLL:g} s")
         ended.wait(POLL)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import os
 import signal
-import sys
 import threading
 from pathlib import Path
 from types import FrameType
@@ -14,6 +13,7 @@ from typing import Any
 from onepass.errors import RunError
 from onepass.live.model import Model
 from onepass.live.state import OLDER, remove_older, save_model
+from onepass.text import warn
 
 SECONDS = 60.0
 
@@ -56,13 +56,13 @@ class Autosave:
             if self.model.version == self._saved and not self._erasing:
                 return True
             try:
-                self._saved = save_model(self.model, self.path, older=0 if self._erasing else OLDER)
                 if self._erasing:
-                    remove_older(self.path)
-                    self._erasing = False
+                    remove_older(self.path)  # first: killed in between, nobody would know what they hold
+                self._saved = save_model(self.model, self.path, older=0 if self._erasing else OLDER)
+                self._erasing = False
             except (RunError, OSError) as error:
                 if str(error) != self.failure:
-                    print(f"onepass: {error}; it is tried again in {self.seconds:g} s", file=sys.stderr)
+                    warn(f"{error}; it is tried again in {self.seconds:g} s")
                 self.failure = str(error)
                 return False
             self.failure = ""

@@ -24,7 +24,7 @@ from onepass.live.labels import Label
 from onepass.live.model import Model
 from onepass.live.samples import from_features, holds_images, image_tensor, is_loader, vector_tensor
 from onepass.live.snapshot import Snapshot
-from onepass.live.state import load_model, remove_older, save_model
+from onepass.live.state import load_model, save_model
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
@@ -224,8 +224,7 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         x = None if X is None else self._tensor(X)
         found = corrections.forget(self.model_, ids, x, None if y is None else self._labels(y), rebuild=rebuild)
         if hasattr(self, "autosave_"):
-            self.autosave_.save()
-            remove_older(self.autosave_.path)
+            self.autosave_.erase()
         return found
 
     def relabel(self, ids: Sequence[str], y: Any, X: Any = None) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import threading
 import time
 from collections import OrderedDict, deque
@@ -23,6 +22,7 @@ from onepass.live.model import Model
 from onepass.live.serving.keys import Keys
 from onepass.live.serving.recent import Recent
 from onepass.live.snapshot import Snapshot
+from onepass.text import warn
 
 TOGETHER = 64  # samples of several requests that are learned in one call
 QUEUE_BYTES = 64 << 20  # of samples that wait
@@ -278,7 +278,7 @@ class Service:
                 return
             self.failed += 1
             if not isinstance(error, UsageError):
-                print(f"onepass: a request is not learned: {type(error).__name__}: {error}", file=sys.stderr)
+                warn(f"a request is not learned: {type(error).__name__}: {error}")
             self._became(group, "failed", 0, str(error) or type(error).__name__)
             return
         self._became(group, "learned", version)
@@ -293,7 +293,7 @@ class Service:
         try:
             self.published = self._publication()
         except Exception as error:  # such as too little memory: what was published last goes on answering
-            print(f"onepass: no new snapshot: {type(error).__name__}: {error}", file=sys.stderr)
+            warn(f"no new snapshot: {type(error).__name__}: {error}")
             begin -= RETRY / SHARE
         end = time.monotonic()
         self._due = end + max(PAUSE, SHARE * (end - begin))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -23,6 +22,7 @@ from onepass.live.serving.cluster.learner import Asked, News
 from onepass.live.serving.cluster.snapshots import unpacked
 from onepass.live.serving.guard import Guard
 from onepass.live.serving.service import PAUSE, SHARE, Published
+from onepass.text import warn
 
 SILENCE = 5.0  # seconds without a word after which the learner is taken for dead
 ANSWER = 60.0  # seconds in which the learner must have answered a request
@@ -67,7 +67,7 @@ class Mirror:
                 begin = time.monotonic()
                 self._take(news)
             except Exception as error:  # it is being started again; what was taken over last goes on answering
-                print(f"onepass: no news from the learner: {type(error).__name__}", file=sys.stderr)
+                warn(f"no news from the learner: {type(error).__name__}")
                 time.sleep(PAUSE)
             else:
                 time.sleep(0 if news["content"] is None else SHARE * (time.monotonic() - begin))

@@ -7,7 +7,6 @@ import importlib
 import logging
 import re
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from onepass.live.serving.cluster.learner import Learner
 from onepass.live.serving.cluster.replica import AT_ONCE
 from onepass.live.serving.guard import is_loopback
 from onepass.live.serving.opening import Opening
+from onepass.text import warn
 
 APP = "onepass"
 ONGOING = 128  # requests at a time, for each replica
@@ -69,7 +69,7 @@ def serve_on(
         with _serve_running(serve, plan) as (host, port):
             if (cores := ray.cluster_resources().get("CPU", 0)) < plan.replicas + 1:
                 text = f"the cluster has {cores:g} cores for a learner and {plan.replicas} replicas"
-                print(f"{text}; those without one wait until a node joins", file=sys.stderr)
+                warn(f"{text}; those without one wait until a node joins")
             _deploy(serve, plan)
             try:
                 announce(host, port)
@@ -79,7 +79,7 @@ def serve_on(
             finally:
                 serve.delete(APP)
     if not drained:
-        print("onepass: stopped before all that was queued was learned; its senders can repeat it", file=sys.stderr)
+        warn("stopped before all that was queued was learned; its senders can repeat it")
     if failure:
         raise RunError(failure)
 
