@@ -24,6 +24,7 @@ from onepass.learner.batch import Task
 from onepass.methods.registry import METHODS
 from onepass.paper import estimate, figures
 from onepass.paper.analysis import Analysis
+from onepass.paper.budget import counted_over_er
 from onepass.paper.experiments import EXPERIMENTS, experiment
 from onepass.paper.scales import Selection
 from onepass.paper.tables import table, verdicts
@@ -73,6 +74,21 @@ def test_another_stream_stands_for_all_data_sets_and_is_named(name: str) -> None
     found = experiment(name, Selection("small", stream="cifar10"))
     assert {run.stream for run in found.runs} == {"cifar10"}
     assert ("cifar10 in place of cifar100" in found.note) == (name in ("table3", "table4", "figure4", "figure6"))
+
+
+def test_budgets_are_updates_that_cost_so_many_times_ers_work_and_none_below_one() -> None:
+    found = experiment("budget", Selection("tiny", methods=("er", "er-fsl+", "ocm", "slda"), runs=1))
+    assert found.note == "digits, small-cnn, 20 % of the stream, memory 100"
+    updates = {(cell.row, cell.column): getattr(cell.runs[0].learner_config, "updates", None) for cell in found.cells}
+    assert {column: count for (row, column), count in updates.items() if row == "ER"} == {
+        "1": 1, "2": 2, "4": 4, "8": 8, "16": 16
+    }  # fmt: skip
+    assert METHODS["ocm"].cost > 16
+    assert [column for row, column in updates if row == "OCM"] == ["16"], "18 times ER's: the nearest is one update"
+    assert updates["SLDA", "own"] is None, "it trains no network"
+    run = next(cell.runs[0] for cell in found.cells if (cell.row, cell.column) == ("ER", "4"))
+    told = replace(result(run, [[0.5]]), data={"shape": [1, 8, 8]}, protocol={"tasks": [["a", "b"], ["c", "d"]]})
+    assert counted_over_er(told) == pytest.approx(4)
 
 
 def test_misuse_says_what_there_is() -> None:
@@ -496,6 +512,7 @@ def test_every_table_and_figure_is_made_offline_at_the_tiny_scale(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cuts = {"table1": ["--memory", "1000"], "figure2": ["--only", "a", "e0.1", "e1", "f0.3", "f1"]}
+    cuts["budget"] = ["--methods", "er", "er-ace", "slda"]
     for name in NAMES:
         words = ["reproduce", name, "--scale", "tiny", "--jobs", "1", "--out", str(tmp_path)]
         runs = [] if name in ("table5", "figure6") else ["--runs", "1"]  # figure 6 whole, with its two runs

@@ -9,6 +9,7 @@ import numpy as np
 
 from onepass.bench import metrics
 from onepass.bench.metrics import summarise
+from onepass.paper.budget import counted_over_er
 from onepass.paper.experiments import Cell, Experiment
 from onepass.paper.tables import StoredResults, by_seed
 
@@ -159,9 +160,31 @@ def _figure6(figure: Figure, experiment: Experiment, found: StoredResults) -> No
     _sweep(axes, experiment.cells, experiment.measures, found)
 
 
+def _budget(figure: Figure, experiment: Experiment, found: StoredResults) -> None:
+    """Accuracy by counted FLOPs over ER's; what trains no network is a line."""
+    figure.set_size_inches(7.5, 4.5)
+    axes = figure.subplots()
+    _plain(axes, "", xlabel="training FLOPs a batch, times ER's", ylabel="final accuracy, %", xscale="log")
+    for number, row in enumerate(dict.fromkeys(cell.row for cell in experiment.cells)):
+        cells = [cell for cell in experiment.cells if cell.row == row and any(run in found for run in cell.runs)]
+        samples = [list(by_seed(cell, experiment.measures["final accuracy"], found).values()) for cell in cells]
+        if cells and cells[0].column == "own":
+            level = 100 * summarise(samples[0]).mean
+            axes.axhline(level, linestyle="--", linewidth=1, color=f"C{number}", label=f"{row} (trains no network)")
+        elif cells:
+            work = [counted_over_er(found[cell.runs[0]]) for cell in cells if cell.runs[0] in found]
+            if len(work) == len(cells):
+                _line(axes, work, samples, label=row, color=f"C{number}")
+    ticks = [2**place for place in range(5)]
+    axes.set_xticks(ticks, [str(tick) for tick in ticks])
+    axes.set_xticks([], minor=True)
+    _legend(axes, loc="center left", bbox_to_anchor=(1, 0.5))
+
+
 FIGURES: dict[str, Callable[[Figure, Experiment, StoredResults], None]] = {
     "figure2": _figure2,
     "figure4": _figure4,
     "figure5": _figure5,
     "figure6": _figure6,
+    "budget": _budget,
 }

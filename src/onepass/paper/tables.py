@@ -79,8 +79,9 @@ def _held(experiment: Experiment, found: StoredResults, rows: Sequence[str]) -> 
 
 def _columns(experiment: Experiment) -> list[str]:
     columns = list(dict.fromkeys(cell.column for cell in experiment.cells))
-    numbers = all(re.fullmatch(r"[\d.]+", column) for column in columns)
-    return sorted(columns, key=float) if numbers else columns
+    numbers = [column for column in columns if re.fullmatch(r"[\d.]+", column)]
+    words = [column for column in columns if column not in numbers]
+    return [*sorted(numbers, key=float), *words] if len(numbers) > len(words) else columns
 
 
 def by_seed(cell: Cell | None, measure: Measure, found: StoredResults) -> dict[int, float]:
