@@ -66,6 +66,6 @@ def _run(page: Path, folder: Path) -> None:
 
 def _commands(code: str) -> None:
     for line in code.splitlines():
-        prompt, command, *words = shlex.split(line)
+        prompt, command, *words = shlex.split(line, comments=True)
         assert (prompt, command) == ("$", "onepass"), line
         assert main(words) == 0, line
