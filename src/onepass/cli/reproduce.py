@@ -45,7 +45,7 @@ def reproduce(command: str, words: Sequence[str]) -> None:
     add(
         "--scale",
         default="paper",
-        help="paper (the default): its protocol; small: slim-resnet18, a fifth; tiny: digits in minutes",
+        help="paper (the default): its protocol; small: slim-resnet18, a fifth; tiny: digits, within minutes",
     )
     add("--stream", default="", help=f"in place of the paper's data sets: {', '.join(STREAMS)} or a path")
     add("--only", nargs="+", default=[], metavar="PART", help="these columns, panels or points alone")
