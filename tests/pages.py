@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -26,6 +27,10 @@ FILE = re.compile(r"# (\w+\.py)\n")
 
 
 def blocks(path: Path, *languages: str) -> list[tuple[str, str]]:
+    """The code of a page or a notebook, each with its language."""
+    if path.suffix == ".ipynb":
+        cells = json.loads(path.read_text())["cells"]
+        return [("python", "".join(cell["source"])) for cell in cells if cell["cell_type"] == "code"]
     return [(kind, code) for kind, code in BLOCK.findall(path.read_text()) if kind in languages]
 
 
@@ -66,6 +71,6 @@ def _run(page: Path, folder: Path) -> None:
 
 def _commands(code: str) -> None:
     for line in code.splitlines():
-        prompt, command, *words = shlex.split(line)
+        prompt, command, *words = shlex.split(line, comments=True)
         assert (prompt, command) == ("$", "onepass"), line
         assert main(words) == 0, line

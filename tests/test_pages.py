@@ -18,6 +18,7 @@ from onepass.cli.main import COMMANDS
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RUN = [page for page in PAGES if pages.blocks(page, "python", "console")]
+RUN += sorted((ROOT / "docs").rglob("*.ipynb"))
 
 
 def name(page: Path) -> str:

@@ -15,7 +15,8 @@ from onepass.report.tables import format_spread
 ROOT = Path(__file__).resolve().parent.parent
 LEARNERS = ("candidates:Candidate", "once:Once", "rivals:MoreER", "rivals:MorePCR")  # of studies/er_fsl_plus
 BOLD = (
-    "In brackets the number of seeds. Bold: real by a paired t test over seeds, Holm-adjusted in its column (p < 0.05)."
+    "In brackets the number of seeds. "
+    "Bold: significant by a paired t test over seeds, Holm-adjusted in its column (p < 0.05)."
 )
 
 

@@ -31,9 +31,9 @@ REFERENCES = ("iid", "iid++")
 SIDES = {"": by_last, " by its average": by_average}
 NOT_RUN = Difference(None, None, None, 0)
 SWING = (
-    "How much of this is the noise of a step? Deviation, in points, of one run's accuracy over ten looks, five steps "
-    "apart, that end with its last step (their reach: highest minus lowest, mean over runs), and of different runs' "
-    "last looks:"
+    "How much of this is the noise of a step? Deviation, in points, of one run's accuracy over ten evaluations, five "
+    "steps apart, that end with its last step (their reach: highest minus lowest, mean over runs), and of different "
+    "runs' last evaluations:"
 )
 Seeds = dict[int, float]
 

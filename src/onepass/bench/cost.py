@@ -54,7 +54,7 @@ def _convolution_backward(slope: torch.Tensor, x: torch.Tensor, weight: torch.Te
 @dataclass(frozen=True)
 class Cost:
     flops: float  # of a training step
-    model: int  # bytes of weights, statistics, copies and optimiser state
+    model: int  # bytes of weights, statistics, copies and optimizer state
     memory: int  # bytes of the memory when it is full
 
 

@@ -15,8 +15,8 @@ from onepass.text import printable
 
 
 def data(command: str, words: Sequence[str]) -> None:
-    parser = Parser(prog="onepass data", description="Bring data sets here, and see what is there.")
-    parser.add_argument("action", choices=["get", "check"], help="get: download, or say how to; check: look and verify")
+    parser = Parser(prog="onepass data", description="Download data sets, and check what is there.")
+    parser.add_argument("action", choices=["get", "check"], help="get: download, or say how to; check: read and verify")
     parser.add_argument("stream", metavar="NAME|PATH", help=", ".join(STREAMS) + "; check takes a path too")
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="default: $ONEPASS_DATA, else ~/.cache/onepass")
     parser.add_argument("--url", default="", help="get: another address of the same file, by checksum")

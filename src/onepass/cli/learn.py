@@ -32,17 +32,29 @@ def learn(command: str, words: Sequence[str]) -> None:
     parser = Parser(
         prog="onepass learn",
         description="Learn the images of a folder, one folder for each class, into a model that is kept in a file.\n"
-        "A file is learned once; moved to another class, it is relabelled; what does not decode is put on a list.",
+        "A file is learned once; moved to another class, it is relabelled; what does not decode is listed.",
     )
     add = parser.add_argument
     add("folder", type=Path, metavar="DIR", help="class folders with images")
-    add("--model", type=Path, required=True, metavar="FILE", help="the model's file; it is made if it is not there")
+    add(
+        "--model",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="the model's file; a new one is made if there is none",
+    )
     add("--watch", action="store_true", help="go on, and learn what arrives, until it is stopped")
     add("--method", default="", metavar="METHOD", help="of a new model (default: one that keeps statistics)")
     add("--net", default="", help=f"of a new model: {', '.join(NET_NAMES)}, or MODULE:FACTORY")
     add("--image-size", type=count, default=32, metavar="N", help="side of the images of a new model (default: 32)")
     add("--seed", type=int, default=0, metavar="N", help="of a new model (default: 0)")
-    add("--save-seconds", type=float, default=60.0, metavar="S", help="at most so much is lost (default: 60)")
+    add(
+        "--save-seconds",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="save this often; no more is lost (default: 60)",
+    )
     add("--allow", action="append", default=[], metavar="MODULE:NAME", help="code of your own that the file may name")
     add("--json", action="store_true", help="print what was done as JSON")
     settings = add_settings(parser, {method: method_class(method).Config} if method else {})

@@ -34,9 +34,9 @@ def predict(command: str, words: Sequence[str]) -> None:
     parser = _parser(command, "Predict images (or vectors, rows of an .npy file) by a model or a file for prediction.")
     add = parser.add_argument
     add("paths", nargs="+", type=Path, metavar="PATH", help="images, folders of images; .npy files for vectors")
-    add("--top", type=count, default=1, metavar="N", help="so many classes for each (default: 1)")
+    add("--top", type=count, default=1, metavar="N", help="number of classes to show for each sample (default: 1)")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="one JSON document for each sample, a line each")
+    form.add_argument("--json", action="store_true", help="a line of JSON for each sample")
     form.add_argument("--csv", action="store_true", help="path, class, probability, ...")
     values = parser.parse(words)
     from onepass.live.state import open_snapshot

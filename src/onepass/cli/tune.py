@@ -22,7 +22,7 @@ from onepass.tuning.space import CONDITIONS, default_space, parse_search
 
 STREAM = [name for name in options(RunConfig) if name not in ("validate", *MEASURES)]  # it decides these itself
 ABOUT = """Choose a method's settings by its accuracy on a tenth of the training images, held back; the test images
-are never looked at. The first trial is the defaults. Every trial is stored; the same command continues."""
+are never used. The first trial is the defaults. Every trial is stored; the same command continues."""
 
 
 def tune(command: str, words: Sequence[str]) -> None:

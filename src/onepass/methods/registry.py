@@ -175,7 +175,7 @@ METHODS: dict[str, Method] = {
         "ICCV 2023",
         "a small network absorbs the shift of the stream while training, and is left out of predictions",
         1.04,
-        "a small network over logits and its optimiser's state",
+        "a small network over logits and its optimizer's state",
         boundaries="its outer step starts with the second task",
     ),
     "ncm": Method(
