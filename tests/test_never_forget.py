@@ -31,7 +31,7 @@ def test_a_change_is_what_it_gains_on_the_same_seeds() -> None:
     ]
     lines = changes(found).splitlines()
     assert lines[2] == "| as it is | 72.0 ± 6.6 (3) | 42.0 ± 5.0 (3) |"
-    assert lines[3] == "| `--root false` | **-10.0 ± 2.5 (3)** | +1.0 ± n/a (1) |"
+    assert lines[3] == "| `--root false` | **-10.0 ± 2.5 (3)** | +1.0 (1) |"
     assert len(lines) == 6
 
 

@@ -15,7 +15,6 @@ from PIL import Image
 import onepass
 from data_helpers import some_classes
 from onepass.cli import main as command
-from onepass.cli import methods
 from onepass.data.catalog import Datasets
 from onepass.errors import RunError, UsageError, lacks_memory
 from onepass.learner.base import Learner
@@ -78,7 +77,7 @@ def test_so_is_a_command_without_it(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(methods, "methods", fail)
+    monkeypatch.setitem(command.COMMANDS, "methods", fail)
     assert command.main(["methods"]) == 1
     said = capsys.readouterr().err
     assert said.startswith("onepass: not enough memory (")
@@ -89,7 +88,7 @@ def test_other_bugs_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> Non
     def fail(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(methods, "methods", fail)
+    monkeypatch.setitem(command.COMMANDS, "methods", fail)
     with pytest.raises(RuntimeError, match="a bug"):
         command.main(["methods"])
 

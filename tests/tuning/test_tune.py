@@ -254,7 +254,7 @@ def test_what_diverges_or_cannot_be_built_is_recorded_and_the_search_goes_on(tmp
     assert document["trials"][1]["state"] == "refused"
     assert "features" in document["trials"][1]["note"]
     assert document["best"]["trial"] == 0
-    assert document["gain"] == {"mean": 0.0, "interval": None, "n": 1}
+    assert document["gain"] == {"mean": 0.0, "interval": None, "n": 1, "values": (0.0,)}
 
 
 def test_defaults_that_cannot_be_built_are_misuse(tmp_path: Path) -> None:
@@ -269,13 +269,16 @@ def trial(number: int, *accuracies: float) -> dict[str, Any]:
 
 
 def test_the_answer_says_what_was_gained_and_how_sure_that_is() -> None:
-    trials = [trial(0, 0.5, 0.6), trial(1), trial(2, 0.7, 0.7), trial(3, 0.7, 0.7), trial(4, 0.9, 0.1)]
-    document = tuning(runs=2).document(trials)
+    trials = [trial(0, 0.5, 0.55, 0.6), trial(1), trial(2, 0.7, 0.7, 0.7), trial(3, 0.7, 0.7, 0.7)]
+    document = tuning(runs=3).document([*trials, trial(4, 0.9, 0.1, 0.1)])
     assert document["best"]["trial"] == 2
-    assert document["default"]["summary"]["mean"] == pytest.approx(0.55)
-    assert document["default"]["summary"]["interval"] == pytest.approx(12.7062047 * 0.05)  # t(0.975, 1)
-    assert document["best"]["summary"] == pytest.approx({"mean": 0.7, "interval": 0.0, "n": 2})
-    assert document["gain"] == pytest.approx({"mean": 0.15, "interval": 12.7062047 * 0.05, "n": 2})
+    half = 4.3026527 * 0.05 / 3**0.5  # t(0.975, 2) * s / sqrt(3)
+    for found, mean, interval in (
+        (document["default"]["summary"], 0.55, half),
+        (document["best"]["summary"], 0.7, 0.0),
+        (document["gain"], 0.15, half),
+    ):
+        assert (found["mean"], found["interval"], found["n"]) == pytest.approx((mean, interval, 3))
     diverged = tuning().document([trial(0), trial(1, 0.4)])
     assert (diverged["default"], diverged["gain"], diverged["best"]["trial"]) == (None, None, 1)
     assert tuning().document([])["best"] is None
