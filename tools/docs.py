@@ -213,6 +213,16 @@ def cost(path: str) -> str:
     return "\n".join([*rows, "", note])
 
 
+def synchronisations(path: str) -> str:
+    """How often a step makes the host wait for its device, and for what."""
+    found = json.loads((ROOT / path).read_text())
+    rows = ["| method | waits a step | for |", "|---|---:|---|"]
+    for method in (name for name in METHODS if name in found):
+        what = ", ".join(f"`{name}` {number:g}" for name, number in found[method].items())
+        rows.append(f"| {METHODS[method].title} | {sum(found[method].values()):g} | {what} |")
+    return "\n".join(rows)
+
+
 def orchestration(path: str) -> str:
     """What orchestration costs, a line for each measurement that was made."""
     if not (ROOT / path).exists():
@@ -354,6 +364,7 @@ KINDS: dict[str, Callable[[str], str]] = {
     "methods": methods,
     "shared": shared,
     "cost": cost,
+    "synchronisations": synchronisations,
     "protocol": protocol,
     "experiment": experiment,
     "tries": tries,

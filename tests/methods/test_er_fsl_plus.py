@@ -6,6 +6,8 @@ import copy
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import pytest
 import torch
 import torch.nn.functional as F
 
@@ -13,6 +15,7 @@ from helpers import copied, labelled, make, normed_net, some_batch, some_images
 from onepass.learner.augment import AUGMENTATIONS
 from onepass.learner.batch import Task
 from onepass.learner.net import Net
+from onepass.methods import class_slots
 from onepass.methods.er_fsl import ERFSL
 from onepass.methods.er_fsl_plus import ERFSLPlus
 
@@ -132,3 +135,44 @@ def test_growing_gives_the_average_the_same_new_rows() -> None:
     assert torch.equal(grown[4:], learner.net.head.weight[4:])
     learner.observe(labelled([5, 5]))
     assert learner.met[4:].tolist() == [0, 2]
+
+
+def places_by_looking_at_all(learner: ERFSLPlus, labels: list[int]) -> list[int]:
+    """Chrysakis and Moens's rule, each sample's place found among all labels of the memory."""
+    rng, capacity, filled = copy.deepcopy(learner.memory.rng), learner.memory.capacity, len(learner.memory)
+    y, met, full = (rows.clone().numpy() for rows in (learner.memory.field("y"), learner.met, learner.full))
+    slots = []
+    for label in labels:
+        met[label] += 1
+        if filled < capacity:
+            slot, filled = filled, filled + 1
+        else:
+            counts = np.bincount(y, minlength=len(met))
+            largest = counts == counts.max()
+            full |= largest
+            if full[label] and torch.rand((), generator=rng, dtype=torch.float64) >= counts[label] / met[label]:
+                slots.append(-1)
+                continue
+            among = np.flatnonzero(y == label if full[label] else largest[y])
+            slot = int(among[torch.randint(len(among), (), generator=rng)])
+        y[slot] = label
+        slots.append(slot)
+    return slots
+
+
+@pytest.mark.parametrize("block", [4, 1024])
+def test_places_are_those_that_looking_at_every_label_finds(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(class_slots, "BLOCK", block)
+    learner = make(ERFSLPlus, normed_net(12, 8), memory=30, replay=3)
+    chance = np.random.default_rng(0)
+    for step in range(60):
+        known = 2 + step // 10
+        labels = [int(label) for label in np.sqrt(chance.integers(0, known**2, 7)).astype(int)]
+        expected = places_by_looking_at_all(learner, labels)
+        assert learner.places(labels).tolist() == expected
+        learner.memory.write(torch.tensor(expected), labelled(labels, seed=step))
+        if step % 3 and learner.slots is not None:
+            learner.slots.accept()  # else they are made anew
+        if step == 30:  # as corrections do
+            learner.memory.field("y")[5] = 0
+            learner.memory.forget(torch.tensor([3, 8]))

@@ -31,6 +31,12 @@ class Batch:
     y: Tensor
     slots: Tensor | None = None
     extra: dict[str, Tensor] = field(default_factory=dict)
+    _classes: tuple[int, ...] | None = field(default=None, repr=False)
+
+    @property
+    def classes(self) -> tuple[int, ...]:
+        """The classes of the labels, sorted; of a batch that was moved to a device known without asking it."""
+        return _distinct(self.y) if self._classes is None else self._classes
 
     def __len__(self) -> int:
         return len(self.y)
@@ -41,7 +47,7 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         """The same rows on a device, in a new Batch: what `keep` adds never reaches the caller's."""
-        return Batch(self.x.to(device), self.y.to(device), self.slots, dict(self.extra))
+        return Batch(self.x.to(device), self.y.to(device), self.slots, dict(self.extra), _distinct(self.y))
 
     def keep(self, **rows: Tensor) -> None:
         """Rows that `remember` will store in the memory's fields of the same names."""
@@ -49,6 +55,10 @@ class Batch:
             if len(value) != len(self):
                 raise ValueError(f"keep({name}=...): {len(value)} rows for a batch of {len(self)}")
             self.extra[name] = value.detach()
+
+
+def _distinct(y: Tensor) -> tuple[int, ...]:
+    return tuple(sorted(set(y.tolist())))
 
 
 def check_samples(x: Tensor, shape: tuple[int, ...]) -> None:

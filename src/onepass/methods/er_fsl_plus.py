@@ -13,6 +13,7 @@ from torch import Tensor
 
 from onepass.config import option
 from onepass.learner.batch import Batch
+from onepass.methods.class_slots import ClassSlots
 from onepass.methods.er import FORWARD, Forward
 from onepass.methods.er_fsl import ERFSL, ERFSLConfig
 
@@ -45,6 +46,7 @@ class ERFSLPlus(ERFSL):
     def setup(self) -> None:
         super().setup()
         self.register_buffer("met", torch.zeros(self.problem.n_classes, dtype=torch.int64))  # samples of each class
+        self.slots: ClassSlots | None = None  # found out from the memory
         self.register_buffer("full", torch.zeros(self.problem.n_classes, dtype=torch.bool))  # was ever the largest
 
     def widen(self, n_classes: int) -> None:
@@ -58,17 +60,21 @@ class ERFSLPlus(ERFSL):
 
     def remember(self, batch: Batch) -> None:
         self.memory.write(self.places(batch.y.tolist()), batch)
+        if self.slots is not None:
+            self.slots.accept()
 
     def places(self, labels: Sequence[int]) -> Tensor:
         """Slots for the next samples, -1 for those not to be kept (Chrysakis and Moens, 2020)."""
         rng, capacity, filled = self.memory.rng, self.memory.capacity, len(self.memory)
-        # In NumPy, whose calls cost a third of torch's here.
-        y, met, full = (rows.to("cpu", copy=True).numpy() for rows in (self.memory.field("y"), self.met, self.full))
-        counts = np.bincount(y[:filled], minlength=self.problem.n_classes)
+        if self.slots is None or not self.slots.current(self.problem.n_classes):
+            self.slots = ClassSlots(self.memory, self.problem.n_classes)
+        held, counts = self.slots, self.slots.counts
+        met, full = (rows.to("cpu", copy=True).numpy() for rows in (self.met, self.full))
         slots = []
         for label in labels:  # one by one: each draws from the memory that the one before it left
             met[label] += 1
-            if filled < capacity:
+            empty = filled < capacity
+            if empty:
                 slot, filled = filled, filled + 1
             else:
                 largest = counts == counts.max()
@@ -76,11 +82,9 @@ class ERFSLPlus(ERFSL):
                 if full[label] and torch.rand((), generator=rng, dtype=torch.float64) >= counts[label] / met[label]:
                     slots.append(-1)
                     continue
-                among = np.flatnonzero(y == label if full[label] else largest[y])
-                slot = int(among[torch.randint(len(among), (), generator=rng)])
-                counts[y[slot]] -= 1
-            y[slot] = label
-            counts[label] += 1
+                among = np.arange(len(counts)) == label if full[label] else largest
+                slot = held.find(among, int(torch.randint(int(counts[among].sum()), (), generator=rng)))
+            held.put(slot, label, empty=empty)
             slots.append(slot)
         self.met.copy_(torch.from_numpy(met))
         self.full.copy_(torch.from_numpy(full))
