@@ -28,6 +28,7 @@ from onepass.host import cores
 from onepass.learner.base import Learner
 from onepass.learner.batch import Batch, Task
 from onepass.learner.net import Net, make_net
+from onepass.learner.precision import computes_bf16
 from onepass.learner.problem import Problem
 from onepass.methods.registry import method_class
 
@@ -106,6 +107,19 @@ def step_ratios(net: str, memory: int, rounds: int, turn: int) -> dict[str, obje
     found = {name: undisturbed(values) for name, values in alternate(steps, rounds, turn).items()}
     row: dict[str, object] = {"net": net, "memory": memory, "bare_ms": 1e3 * found["bare"]}
     return row | {method: found[method] / found["bare"] for method in ("er", "er-fsl")}
+
+
+def precision_ratios(net: str, rounds: int) -> dict[str, float]:
+    """How many times as fast ER's steps and evaluations in bf16 are as those in fp32."""
+    steps: dict[str, Callable[[], None]] = {}
+    for precision in ("fp32", "bf16"):
+        network = make_net(net, SHAPE, 10, seed=0)
+        steps[f"step {precision}"] = ours("er", network, 1000, precision=precision)
+        learner = learner_of("er", make_net(net, SHAPE, 10, seed=0), "colour", memory=1000, precision=precision)
+        images = torch.randint(256, (128, *SHAPE), dtype=torch.uint8)
+        steps[f"evaluation {precision}"] = lambda learner=learner, images=images: learner.predict(images)  # type: ignore[misc]
+    found = {name: undisturbed(values) for name, values in alternate(steps, rounds, 1).items()}
+    return {what: found[f"{what} fp32"] / found[f"{what} bf16"] for what in ("step", "evaluation")}
 
 
 def average_share(net: str, rounds: int) -> float:
@@ -187,6 +201,14 @@ def main() -> None:
         print(f"peak memory, {net}: bare {base:.0f} MB, er {peaks[net]['er']:.2f}, er-fsl {peaks[net]['er-fsl']:.2f}")
     share = {net: average_share(net, 5 if options.quick else 25) for net in ("slim-resnet18", "resnet18")}
     print(f"an average's update over its step: {', '.join(f'{net} {value:.4f}' for net, value in share.items())}")
+    torch.set_num_threads(cores())
+    low = {}
+    if computes_bf16("cpu"):
+        low = {net: precision_ratios(net, rounds) for net in ("slim-resnet18", "resnet18")}
+    for net, found in low.items():
+        print(
+            f"bf16 over fp32, {net}: a step {found['step']:.2f}, an evaluation {found['evaluation']:.2f} times as fast"
+        )
     own = {method: own_work(method, 100 if options.quick else 500) for method in ("er", "er-fsl")}
     print(f"own work, CPU ms a step: {', '.join(f'{name} {value:.2f}' for name, value in own.items())}; peers: {PEERS}")
     if options.save:
@@ -196,6 +218,7 @@ def main() -> None:
             "peak_memory": peaks,
             "own_work_ms": own,
             "average": share,
+            "bf16": low,
             "peers_ms": PEERS,
             "rounds": rounds,
         }
