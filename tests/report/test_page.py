@@ -279,6 +279,7 @@ def test_an_average_whose_last_weights_were_not_measured_is_in_the_table_and_in_
     er, plus = found["groups"]
     assert (plus["summary"]["final_accuracy"], plus["summary"]["by_average"]["text"]) == (None, "50.0 ± 24.8")
     assert [plus[name] for name in ("curve", "anytime", "prequential", "cost")] == [None] * 4
+    assert plus["drops"] == []
     assert er["curve"]["mean"] == [0.9, 0.5]
     assert found["panels"][0]["best"] is None, "one row is left to compare"
 
@@ -446,7 +447,7 @@ def test_every_section_is_drawn(opened: Open) -> None:
     for section in ("curves", "anytime", "cost"):
         assert tab.locator(f"#{section} .plot svg").count() == 4
     bands = tab.locator("#curves .plot").first.locator(".band").count()
-    assert bands == len(METHODS) - 2  # IID and IID++ are single points
+    assert bands == len(METHODS) - 3  # IID and IID++ are single points; of ER-FSL+ there is only the average
     assert tab.locator("#forgetting table").count() == 4
     without = [method for method in METHODS if "memory" not in vars(RunConfig(method).settings)]  # in two panels
     assert tab.locator("#protocol details").count() == 4 * len(METHODS) - 2 * len(without)
@@ -461,7 +462,7 @@ def test_figures_are_those_of_the_document(opened: Open) -> None:
     row = tab.locator("#summary tbody tr", has_text="FINE-TUNE").first
     assert "50.0 ± 24.8" in row.inner_text()
     assert "16.6 ± 1.4" in row.inner_text()
-    assert "not the paper’s: net slim-resnet18, 3 runs" in tab.locator("#summary .head").first.inner_text()
+    assert "not the paper’s: slim-resnet18, 3 runs" in tab.locator("#summary .head").first.inner_text()
     assert tab.locator("#anytime").is_hidden()
     tab.select_option("#which", label="ER, cifar10, memory 100")
     assert tab.locator("#matrix tbody td").all_inner_texts() == ["90.0", "40.0", "60.0"]
@@ -482,7 +483,9 @@ def crowd(n: int, seed: int = 0, **more: Any) -> Result:
 def test_few_classes_are_bars_and_a_table_of_shares(opened: Open) -> None:
     tab = opened([result("er", 0, confusion=MIXED[0], protocol=came("c", "a", "b", order=[2, 0, 1])), *three("mir")])
     section = tab.locator("#classes")
-    assert tab.locator("#whose option").all_inner_texts() == ["ER, cifar10, memory 1000"], "MIR's runs have none"
+    assert tab.locator("#whose option").all_inner_texts() == ["ER, cifar10, slim-resnet18, memory 1000"], (
+        "MIR's runs have none"
+    )
     assert [text.split() for text in section.locator(".bars li").all_inner_texts()] == [["a", "75.0"], ["b", "50.0"]]
     assert section.locator("thead th").all_inner_texts() == ["c", "a", "b"]
     assert section.locator("tbody td").all_inner_texts() == ["", "", "", "25", "75", "", "50", "", "50"]

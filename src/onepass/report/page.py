@@ -147,7 +147,7 @@ def _entry(runs: Group, printed: Printed, even: bool) -> dict[str, Any]:
     }
     if _shown(runs, even):
         return entry
-    unseen = dict.fromkeys(("curve", "anytime", "prequential", "cost"))
+    unseen: dict[str, Any] = {**dict.fromkeys(("curve", "anytime", "prequential", "cost")), "drops": []}
     return {**entry, **unseen, "summary": {**summary, **dict.fromkeys(report.COLUMNS)}}
 
 
