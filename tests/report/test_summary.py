@@ -393,6 +393,7 @@ OTHER: dict[str, Any] = {
     "image_size": 16,
     "validate": True,
     "augment": "noise",
+    "stream_speed": 2.0,
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -62,9 +63,13 @@ class Run:
         self.record = Record()
         self.batch = -1  # the batch of the current task that comes next; -1: the task has not begun
         self.cost = cost_over_er(config, problem) if config.stream_speed else 0.0
-        came = [n_batches(task, config.batch) for task in self.tasks]
-        kept = iter(learned(sum(came), self.cost * config.stream_speed))
-        self.learned = [list(itertools.islice(kept, number)) for number in came]  # by task: which batches are learned
+
+    @functools.cached_property
+    def learned(self) -> list[list[bool]]:
+        """By task: which batches are learned."""
+        came = [n_batches(task, self.config.batch) for task in self.tasks]
+        kept = iter(learned(sum(came), self.cost * self.config.stream_speed))
+        return [list(itertools.islice(kept, number)) for number in came]
 
     @property
     def total(self) -> int:

@@ -43,7 +43,7 @@ def check(on: str) -> None:
     """Refuse what cannot be meant, before anything is computed."""
     if on != "ray" and not ADDRESS.fullmatch(on):
         raise UsageError(
-            f"on={on!r}: give slurm, ray (this machine's cluster, or that of RAY_ADDRESS, else a new one here), "
+            f"on={on!r}: give ray (this machine's cluster, or that of RAY_ADDRESS, else a new one here), "
             "HOST:PORT (on a node of that cluster) or ray://HOST:PORT (from outside it)"
         )
     if importlib.util.find_spec("ray") is None:
