@@ -464,7 +464,7 @@ def test_figures_are_those_of_the_document(opened: Open) -> None:
     assert "16.6 ± 1.4" in row.inner_text()
     assert "not the paper’s: slim-resnet18, 3 runs" in tab.locator("#summary .head").first.inner_text()
     assert tab.locator("#anytime").is_hidden()
-    tab.select_option("#which", label="ER, cifar10, memory 100")
+    tab.select_option("#which", label="ER, cifar10, slim-resnet18, memory 100")
     assert tab.locator("#matrix tbody td").all_inner_texts() == ["90.0", "40.0", "60.0"]
 
 

@@ -254,7 +254,7 @@ def test_what_diverges_or_cannot_be_built_is_recorded_and_the_search_goes_on(tmp
     assert document["trials"][1]["state"] == "refused"
     assert "features" in document["trials"][1]["note"]
     assert document["best"]["trial"] == 0
-    assert document["gain"] == {"mean": 0.0, "interval": None, "n": 1, "values": (0.0,)}
+    assert document["gain"] == {"mean": 0.0, "interval": None, "n": 1, "values": [0.0]}
 
 
 def test_defaults_that_cannot_be_built_are_misuse(tmp_path: Path) -> None:

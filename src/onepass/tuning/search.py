@@ -66,13 +66,17 @@ class Tuning:
         gain = None
         if best and default:
             pairs = zip(best["accuracies"], default["accuracies"], strict=True)
-            gain = vars(summarise([ours - theirs for ours, theirs in pairs]))
+            gain = _figures([ours - theirs for ours, theirs in pairs])
         shown = {
-            name: trial and {**trial, "summary": vars(summarise(trial["accuracies"]))}
+            name: trial and {**trial, "summary": _figures(trial["accuracies"])}
             for name, trial in (("default", default), ("best", best))
         }
         measured = {"measured_on": "a tenth of the training images", **shown, "gain": gain, "trials": trials}
         return {"method": self.base.method, "stream": self.base.stream, **self.facts(), **measured}
+
+
+def _figures(values: Sequence[float]) -> dict[str, Any]:
+    return {**vars(summarise(values)), "values": list(values)}
 
 
 class Pruned(Exception):
