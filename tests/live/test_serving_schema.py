@@ -33,6 +33,8 @@ def test_schemathesis_finds_nothing(tmp_path: Path, kind: str) -> None:
         document = server.client.get("/openapi.json").json()
         del document["security"], document["components"]  # requests have the token here; test_serving tries without
         schema = schemathesis.openapi.from_dict(document)
+        refusals: Any = schema.config.checks.negative_data_rejection
+        refusals.expected_statuses = [*refusals.expected_statuses, "413"]  # too many items
         tried = 0
         for found in schema.get_all_operations():
             operation: Any = found.ok()  # type: ignore[union-attr]  # a document that cannot be read fails here
@@ -55,7 +57,8 @@ def test_schemathesis_finds_nothing(tmp_path: Path, kind: str) -> None:
                     nonlocal tried
                     if case.path == "/v1/learn" and str(case.media_type).startswith("image/"):
                         assume("label" in (case.query or {}))  # which OpenAPI cannot ask of one kind of body alone
-                    case.call_and_validate(base_url=address, headers={"Authorization": f"Bearer {TOKEN}"})
+                    headers = {"Authorization": f"Bearer {TOKEN}"}
+                    case.call_and_validate(base_url=address, headers=headers, timeout=300)  # a busy machine may be slow
                     tried += 1
 
                 check()
