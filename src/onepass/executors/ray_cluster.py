@@ -279,14 +279,17 @@ class Cluster:
         return set(begun)
 
     def _stop(self) -> None:
-        """Runs in progress save their state between two steps; those that have not begun never do."""
-        begun, left, deadline = self._listen(stopping=True), list(self.running), time.monotonic() + PATIENCE
+        """Those that have not begun never do; then runs in progress save their state between two steps.
+
+        In this order: a run that ends leaves its core to one that waits.
+        """
+        begun, left, deadline = self._listen(stopping=False), list(self.running), time.monotonic() + PATIENCE
         for task in left:
             if self.running[task] not in begun:
                 self.ray.cancel(task)
         while left and time.monotonic() < deadline:
-            _, left = self.ray.wait(left, num_returns=len(left), timeout=0.2)
             self._listen(stopping=True)
+            _, left = self.ray.wait(left, num_returns=len(left), timeout=0.2)
         for task in left:
             self.ray.cancel(task, force=True)
 
