@@ -51,12 +51,15 @@ def sized(filters: int) -> str:
 
 def queue() -> Iterator[str]:
     yield from (run("patch-lda", seed, stream=stream) for seed in CLAIM for stream in BOTH)
-    for change in CHANGES:
-        extra = f"{change} --fraction 0.2 --validate".strip()
-        yield from (run(sized(200), seed, extra, stream=stream) for seed in SEEDS for stream in BOTH)
     for share in (0.002, 0.02):  # of 5,000 images a class: 10 and 100
         for method in ("patch-lda", "slda", "ncm", "randumb", "er", "pcr", "er-fsl", "er-fsl+"):
             yield from (run(method, seed, f"--fraction {share}", "cifar10") for seed in SEEDS)
+    for seed in SEEDS:
+        for method in ROWS:
+            yield run(method, seed)
+    for change in CHANGES:
+        extra = f"{change} --fraction 0.2 --validate".strip()
+        yield from (run(sized(200), seed, extra, stream=stream) for seed in SEEDS for stream in BOTH)
     yield from (run(sized(1000), seed, stream=stream) for seed in CLAIM for stream in BOTH)
     for size in FILTERS:
         yield from (run(sized(size), seed, "--validate", stream=stream) for seed in SEEDS for stream in BOTH)
@@ -64,9 +67,6 @@ def queue() -> Iterator[str]:
         for seed in SEEDS:
             for method in STATISTICS:
                 yield run(method, seed, stream=stream)
-    for seed in SEEDS:
-        for method in ROWS:
-            yield run(method, seed)
     for seed in SEEDS:
         for change in ABLATIONS:
             yield run("er-fsl", seed, change)

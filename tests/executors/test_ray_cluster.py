@@ -131,7 +131,7 @@ def test_a_stopped_driver_leaves_checkpoints_and_the_same_call_continues(
     stopped = nodes.steps(10)[-1][2]
     saved = [sorted(path.name for path in store.folder(tmp_path, config).iterdir()) for config in configs]
     assert CHECKPOINT in saved[0]
-    assert saved[1] == [], "there is a core for one run only"
+    assert set(saved[1]) <= {CHECKPOINT}, "there is a core for one run; a node that ends late may lend another"
     results = run_many(configs, tmp_path, on="ray", checkpoint_seconds=1000)
     assert [result.fingerprint for result in results] == fingerprints(configs)
     assert [step for _, _, step in nodes.steps(10)] == list(range(1, results[0].steps + 1)), "no step was made twice"
