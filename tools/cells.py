@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 
 from onepass.bench.result import Result
@@ -20,6 +21,7 @@ BOLD = (
 )
 
 
+@cache  # each page of a method asks for every folder
 def stored(folder: str) -> list[Result]:
     return load_all(ROOT / folder, allow=LEARNERS)
 
