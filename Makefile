@@ -24,7 +24,7 @@ unit: .venv/ready-test
 	$(BIN)/pytest -n 2 --dist worksteal -m 'not system'
 
 system: .venv/ready-browser # more of them than cores: they mostly wait for processes
-	$(BIN)/pytest -n 3 --dist loadgroup -m system
+	$(BIN)/pytest -n 4 --dist loadgroup -m system
 
 MINUTES ?= 60
 soak: .venv/ready-test # every fault, mutated files, a served learner and kills, for MINUTES each

@@ -21,7 +21,7 @@ from onepass.methods.registry import METHODS
 ROOT = Path(__file__).resolve().parent.parent
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # a worker may do tests of other files between two of these
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [line] = re.findall(r"\t\$\(BIN\)/python -m (sphinx.*)", (ROOT / "Makefile").read_text())
     assert " -W " in line
