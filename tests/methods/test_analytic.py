@@ -215,20 +215,35 @@ def explicit_features(learner: PatchLDA, image: Array) -> Array:
             r = p.flatten() @ filters + offsets
             t = learner.config.threshold
             maps[0, :, i, j], maps[1, :, i, j] = np.maximum(0, r - t), np.maximum(0, -r - t)
-    pool = learner.config.pool
+    pool, reach = learner.config.pool, learner.config.reach
     parts = []
     for a in range(pool):
         for b in range(pool):
-            rows = slice(a * height // pool, -(-(a + 1) * height // pool))
-            columns = slice(b * width // pool, -(-(b + 1) * width // pool))
-            parts.append(maps[:, :, rows, columns].mean(axis=(2, 3)))
+            weights = np.zeros((height, width))
+            if reach:
+                for i in range(height):
+                    for j in range(width):
+                        down, right = (
+                            abs((i + 0.5) / height - (a + 0.5) / pool),
+                            abs((j + 0.5) / width - (b + 0.5) / pool),
+                        )
+                        weights[i, j] = max(0, 1 - down / reach) * max(0, 1 - right / reach)
+            else:
+                rows = slice(a * height // pool, -(-(a + 1) * height // pool))
+                weights[rows, b * width // pool : -(-(b + 1) * width // pool)] = 1
+            parts.append((maps * weights).sum(axis=(2, 3)) / weights.sum())
     features: Array = np.stack(parts, axis=1).flatten()  # sign, cell, filter
     return features
 
 
-@pytest.mark.parametrize(("mirror", "root"), [(True, True), (False, True), (True, False)])
-def test_patch_features_are_pooled_responses_to_patches_without_contrast(mirror: bool, root: bool) -> None:
-    learner = learned("patch-lda", IMAGES, some_pictures(30), filters=7, size=4, first=20, mirror=mirror, root=root)
+@pytest.mark.parametrize(
+    ("mirror", "root", "reach"), [(True, True, 0.65), (False, True, 0.4), (True, False, 1.0), (True, True, 0.0)]
+)
+def test_patch_features_are_pooled_responses_to_patches_without_contrast(
+    mirror: bool, root: bool, reach: float
+) -> None:
+    settings = {"filters": 7, "size": 4, "first": 20, "mirror": mirror, "root": root, "reach": reach}
+    learner = learned("patch-lda", IMAGES, some_pictures(30), **settings)
     assert isinstance(learner, PatchLDA)
     assert learner.ready
     images = decode(some_pictures(3, seed=9).x)
@@ -238,6 +253,12 @@ def test_patch_features_are_pooled_responses_to_patches_without_contrast(mirror:
         turned = np.stack([explicit_features(learner, image) for image in images.flip(3).double().numpy()])
         expected = (expected + turned) / 2
     np.testing.assert_allclose(found, np.sqrt(expected) if root else expected, rtol=1e-3, atol=2e-3 if root else 1e-5)
+
+
+def test_a_part_without_a_place_in_its_reach_takes_the_nearest() -> None:
+    learner = learned("patch-lda", IMAGES, some_pictures(30), filters=7, size=4, first=20, reach=1e-3)
+    assert isinstance(learner, PatchLDA)
+    torch.testing.assert_close(learner.patches.cells.sum(dim=1), torch.ones(4))
 
 
 def test_responses_by_a_convolution_for_export_are_the_same() -> None:

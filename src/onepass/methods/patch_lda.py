@@ -29,6 +29,11 @@ class PatchLDAConfig(SLDAConfig):
     filters: int = option(400, "patches that images are compared with; 8 features each", low=1)
     size: int = option(6, "side of a patch, in pixels", low=1)
     pool: int = option(2, "parts of each side that responses are averaged over", low=1)
+    reach: float = option(
+        0.65,
+        "distance from a part's middle, as a share of the side, at which responses count no more; 0: parts do not overlap",
+        low=0,
+    )
     threshold: float = option(0.25, "response below which there is none", low=0)
     first: int = option(1000, "images that filters are made from; until then they are kept", low=2)
     mirror: bool | None = option(
@@ -41,7 +46,7 @@ class PatchLDA(SLDA):
     """Filters are patches of the first images, whitened. Averaged responses to them never change again, and a linear
     discriminant is estimated on them.
 
-    z = sqrt((responses of the image + responses of its mirror image) / 2), averaged over the image's quarters
+    z = sqrt((responses of the image + responses of its mirror image) / 2), averaged around the middles of its quarters
     prediction: argmax over classes of z S^-1 m_c - m_c S^-1 m_c / 2
     """
 
@@ -52,7 +57,8 @@ class PatchLDA(SLDA):
 
     def setup(self) -> None:
         config = self.config
-        self.patches = Patches(self.problem.shape, config.filters, config.size, config.pool, config.threshold)
+        shape, parts = self.problem.shape, (config.pool, config.reach)
+        self.patches = Patches(shape, config.filters, config.size, *parts, config.threshold)
         mirror = config.mirror
         self.mirror = self.problem.augment == "colour" if mirror is None else mirror
         super().setup()

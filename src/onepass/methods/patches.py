@@ -16,21 +16,21 @@ class Patches(nn.Module):
     """A matrix of filters, and what becomes of an image that is compared with them.
 
     p = (patch - its mean) / sqrt(its variance + c);  W = (cov p + 0.1)^-1/2;  r = f W (p - mean p), f = W p' / |W p'|
-    max(0, r - t) and max(0, -r - t), averaged over cells of the image
+    max(0, r - t) and max(0, -r - t), averaged over cells of the image: places count less, the farther from its middle
     """
 
     filters: Tensor  # (values of a patch, number of filters), with the whitening in them
     offsets: Tensor
-    cells: Tensor  # (cells, places): which places each cell averages
+    cells: Tensor  # (cells, places): how much each place counts in each cell's average
 
-    def __init__(self, shape: tuple[int, ...], n: int, size: int, pool: int, threshold: float) -> None:
+    def __init__(self, shape: tuple[int, ...], n: int, size: int, pool: int, reach: float, threshold: float) -> None:
         super().__init__()
         self.shape, self.n, self.threshold = shape, n, threshold
         channels, height, width = shape
         self.size = size = min(size, height, width)
         self.register_buffer("filters", torch.zeros(channels * size**2, n))
         self.register_buffer("offsets", torch.zeros(n))
-        self.register_buffer("cells", _cells(height - size + 1, width - size + 1, pool), persistent=False)
+        self.register_buffer("cells", _cells(height - size + 1, width - size + 1, pool, reach), persistent=False)
 
     @property
     def width(self) -> int:
@@ -90,9 +90,23 @@ class Patches(nn.Module):
         return torch.cat([above.flatten(1), below.flatten(1)], dim=1).clamp(min=0)
 
 
-def _cells(height: int, width: int, pool: int) -> Tensor:
-    """Averages over parts of a height x width map, as adaptive pooling has them, as a matrix."""
+def _cells(height: int, width: int, pool: int, reach: float) -> Tensor:
+    """Averages over parts of a height x width map, as a matrix.
+
+    With a reach, parts overlap, and the weight of a place falls in a straight line from a part's middle. So an object
+    that moves a little changes the averages a little. Without, they are those of adaptive pooling.
+    """
     if torch.empty(0).is_meta:  # only sizes are asked for; torch would import a compiler to find them out
         return torch.empty(pool * pool, height * width)
-    one_hot = torch.eye(height * width).view(-1, 1, height, width)
-    return F.adaptive_avg_pool2d(one_hot, pool).flatten(1).T.contiguous()
+    if not reach:
+        one_hot = torch.eye(height * width).view(-1, 1, height, width)
+        return F.adaptive_avg_pool2d(one_hot, pool).flatten(1).T.contiguous()
+    weights = torch.einsum("ay,bx->abyx", _weights(height, pool, reach), _weights(width, pool, reach))
+    return weights.reshape(pool * pool, -1)
+
+
+def _weights(side: int, pool: int, reach: float) -> Tensor:
+    """(parts, places) of one side; a part without a place in its reach takes the nearest."""
+    middles, places = (torch.arange(pool) + 0.5) / pool, (torch.arange(side) + 0.5) / side
+    weights = (1 - (places - middles[:, None]).abs() / max(reach, 1 / side)).clamp(min=0)
+    return weights / weights.sum(dim=1, keepdim=True)
