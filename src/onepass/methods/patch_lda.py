@@ -31,7 +31,7 @@ class PatchLDAConfig(SLDAConfig):
     pool: int = option(2, "parts of each side that responses are averaged over", low=1)
     reach: float = option(
         0.65,
-        "distance from a part's middle, as a share of the side, at which responses count no more; 0: parts do not overlap",
+        "share of the side, from a part's middle, where responses count no more; 0: parts do not overlap",
         low=0,
     )
     threshold: float = option(0.25, "response below which there is none", low=0)
