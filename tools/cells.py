@@ -21,9 +21,13 @@ BOLD = (
 )
 
 
-@cache  # each page of a method asks for every folder
 def stored(folder: str) -> list[Result]:
-    return load_all(ROOT / folder, allow=LEARNERS)
+    return _read(ROOT / folder)
+
+
+@cache  # each page of a method asks for every folder
+def _read(folder: Path) -> list[Result]:
+    return load_all(folder, allow=LEARNERS)
 
 
 def rows_of_the_paper(folder: str) -> list[Result]:

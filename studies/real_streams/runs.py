@@ -14,7 +14,7 @@ ROWS = ("er", "er-fsl", "er-fsl+", "pcr", "ss-il", "er-ace", "scr", "iid++", "fi
 STATISTICS = ("slda", "ncm", "randumb")  # no network, no memory: minutes each
 CLAIM = (10, 11, 12, 13, 14)  # seeds on which nothing was chosen
 FILTERS = (100, 200, 400, 1000)  # 400 is the default
-CHANGES = (  # of Patch-LDA, tried on a fifth of a stream; all but the first without overlap, from before it was the default
+CHANGES = (  # of Patch-LDA, on a fifth of a stream; all but the first from before parts overlapped
     "",
     "--reach 0",
     "--reach 0 --mirror false",
