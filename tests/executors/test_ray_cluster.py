@@ -94,7 +94,7 @@ def test_runs_of_a_killed_node_go_on_on_another_with_the_same_bits(
     assert nodes.is_up("second"), nodes.last_words("second")
     hit: list[int] = []
 
-    def report(index: int, done: int, total: int) -> None:
+    def report(index: int, done: int, total: int, news: str = "") -> None:
         """Kill the second node in the middle of a run."""
         steps = nodes.steps(index)
         saved = store.folder(tmp_path, configs[index]) / CHECKPOINT
@@ -143,7 +143,7 @@ def test_from_outside_the_cluster_a_failing_run_is_named_while_others_finish(nod
     bad, good = quick("er", lr=1e20), quick("finetune")
     told: dict[int, tuple[int, int]] = {}
 
-    def report(index: int, done: int, total: int) -> None:
+    def report(index: int, done: int, total: int, news: str = "") -> None:
         told[index] = (done, total)
 
     with pytest.raises(

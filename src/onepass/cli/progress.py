@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
+from datetime import timedelta
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
 
 from onepass.cli.signals import handled
 from onepass.text import printable
@@ -35,6 +47,25 @@ class Bar:
         self.progress.update(self.row, completed=done, total=total or None)
 
 
+class Clock(ProgressColumn):
+    """Time so far and, once a step is done, the time left at the pace so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.began = time.monotonic()
+
+    def render(self, task: Task) -> Text:
+        share, elapsed = task.fields.get("share"), time.monotonic() - self.began
+        if share is None:  # a run's own bar
+            return Text("")
+        left = f", about {_clock(elapsed / share - elapsed)} left" if share else ""
+        return Text(f"{_clock(elapsed)}{left}")
+
+
+def _clock(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))
+
+
 class Display:
     """Reports of many runs. While it is open, the first Ctrl-C (or SIGTERM, SIGHUP) asks the runs to stop
     between two steps."""
@@ -42,9 +73,15 @@ class Display:
     def __init__(self, names: Sequence[str]) -> None:
         self.names = names
         self.console = Console(stderr=True)
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self.progress = Progress(*columns, console=self.console, disable=not self.console.is_terminal, transient=True)
-        self.all = self.progress.add_task("all runs", total=len(names))
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Clock())
+        news = TextColumn("{task.fields[news]}")
+        self.progress = Progress(
+            *columns, news, console=self.console, disable=not self.console.is_terminal, transient=True
+        )
+        self.all = self.progress.add_task("all runs", total=len(names), share=0.0, news="")
+        self.begun: dict[int, int] = {}  # the step before each run's first here: it may have been continued
+        self.shares: dict[int, float] = {}  # how much of what was left of each run is done
+        self.skipped = 0  # runs that were stored already
         self.rows: dict[int, TaskID] = {}
         self.finished: set[int] = set()
         self.interrupted = False
@@ -69,15 +106,21 @@ class Display:
     def stop(self) -> bool:
         return self.interrupted
 
-    def report(self, index: int, done: int, total: int) -> None:
-        """Run `index` has done so many of its steps; 0 of 0 if it was stored already."""
+    def report(self, index: int, done: int, total: int, news: str = "") -> None:
+        """Run `index` has done so many of its steps; 0 of 0 if it was stored already. `news`: task, loss, accuracy."""
         with self.lock:
             if done < total:
                 if index not in self.rows:
-                    self.rows[index] = self.progress.add_task(f"  {escape(printable(self.names[index]))}", total=total)
-                self.progress.update(self.rows[index], completed=done, total=total)
+                    name = f"  {escape(printable(self.names[index]))}"
+                    self.rows[index] = self.progress.add_task(name, total=total, share=None, news="")
+                self.progress.update(self.rows[index], completed=done, total=total, news=escape(news))
+                first = self.begun.setdefault(index, max(0, done - 1))
+                self.shares[index] = (done - first) / (total - first)
             elif index not in self.finished:
                 self.finished.add(index)
+                self.skipped += not total
+                if total:
+                    self.shares[index] = 1.0
                 if index in self.rows:
                     self.progress.remove_task(self.rows.pop(index))
                 self.progress.update(self.all, completed=len(self.finished))
@@ -85,3 +128,5 @@ class Display:
                     name = printable(self.names[index])
                     line = f"{name}: done ({len(self.finished)} of {len(self.names)})"
                     self.console.print(line, markup=False, highlight=False)
+            share = sum(self.shares.values()) / max(1, len(self.names) - self.skipped)
+            self.progress.update(self.all, share=share)

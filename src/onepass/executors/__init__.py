@@ -53,7 +53,7 @@ def run_many(
     on: str = "",
     tell_every: float = 0.0,
     stored: Sequence[Result | None] | None = None,
-    report: Report = lambda index, done, total: None,
+    report: Report = lambda *told: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> list[Result]:
     """All results, in order. What is stored is not trained again; a failed run is named after the others are done.

@@ -89,7 +89,7 @@ class Pool:
             for line in worker.stdout:
                 message = json.loads(line)
                 if "done" in message:
-                    work.report(index, message["done"], message["total"])
+                    work.report(index, message["done"], message["total"], message["news"])
                     continue
                 self.outcomes[index] = message["error"] or self._fetch(index)
                 if not message["error"]:

@@ -11,7 +11,28 @@ from onepass.bench.result import Result
 from onepass.bench.run_config import RunConfig
 from onepass.data.catalog import Datasets
 
-Report = Callable[[int, int, int], None]  # number of the run in the list, its steps done, its steps in all
+
+class Report(Protocol):
+    """Number of the run in the list, its steps done, its steps in all; and in words its task, loss and accuracy."""
+
+    def __call__(self, index: int, done: int, total: int, news: str = "", /) -> None: ...
+
+
+class News:
+    """The last loss and evaluation of a run, from its callback, as a few words beside its bar."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, Any] = {}
+
+    def __call__(self, line: dict[str, Any]) -> None:
+        self.seen.update(line)
+
+    def __str__(self) -> str:
+        loss, accuracies = self.seen.get("loss"), self.seen.get("accuracy", [])
+        words = [f"task {self.seen.get('after_task', -1) + 2}"]
+        words += [] if loss is None else [f"loss {loss:.2f}"]
+        words += [f"accuracy {100 * sum(accuracies) / len(accuracies):.1f} %"] if accuracies else []
+        return ", ".join(words)
 
 
 @dataclass(frozen=True)

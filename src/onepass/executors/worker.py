@@ -30,8 +30,9 @@ def main() -> None:
     from onepass.bench.run_config import RunConfig
     from onepass.bench.runner import run
     from onepass.data.catalog import Datasets
+    from onepass.executors.protocol import News
 
-    said = 0.0
+    said, news = 0.0, News()
 
     def progress(done: int, total: int) -> None:
         nonlocal said
@@ -39,7 +40,7 @@ def main() -> None:
             raise KeyboardInterrupt
         if time.monotonic() - said >= 0.1 or done == total:
             said = time.monotonic()
-            print(json.dumps({"done": done, "total": total}), file=voice)
+            print(json.dumps({"done": done, "total": total, "news": str(news)}), file=voice)
 
     datasets: Datasets | None = None  # of the one command that this worker works for
     for line in sys.stdin:
@@ -47,8 +48,9 @@ def main() -> None:
         config, out, threads = message.pop("config"), message.pop("out"), message.pop("threads")
         torch.set_num_threads(threads)
         datasets = datasets or Datasets(message["data_dir"], rescan=False)
+        news = News()
         try:
-            run(RunConfig(**config), out, datasets=datasets, progress=progress, **message)
+            run(RunConfig(**config), out, datasets=datasets, progress=progress, callback=news, **message)
             answer = {"error": ""}
         except KeyboardInterrupt:
             return

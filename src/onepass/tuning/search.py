@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import optuna
 
     from onepass.bench.run_config import RunConfig
-    from onepass.executors.protocol import Report
 
 Record = dict[str, Any]  # of a trial, as in tune.json
 
@@ -126,7 +125,7 @@ class Search:
 
         self.tuning, self.out, self.options = tuning, out, options
         self.place, self.threads = out / tuning.name, torch.get_num_threads()
-        self.step: Report = lambda trial, done, total: None
+        self.step: Callable[[int, int, int], None] = lambda trial, done, total: None
         self.finished: Callable[[Record], None] = lambda trial: None
 
     def run(self, n: int) -> dict[str, Any]:
