@@ -18,6 +18,7 @@ from onepass.bench.result import Result
 from onepass.bench.run_config import RunConfig
 from onepass.errors import UsageError
 from onepass.methods.registry import METHODS
+from onepass.paper import stored
 from onepass.paper.printed import table1
 from onepass.report import page
 
@@ -193,7 +194,7 @@ def test_memories_are_panels_and_methods_without_one_stand_in_each() -> None:
     document = page.document([result("finetune"), result("er", memory=100), result("er", memory=1000)])
     assert document["series"] == ["FINE-TUNE", "ER"]
     assert document["memories"] == [100, 1000]
-    places = [[(g["series"], g["memory"]) for g in map(document["groups"].__getitem__, panel["groups"])]
+    places = [sorted((g["series"], g["memory"]) for g in map(document["groups"].__getitem__, panel["groups"]))
               for panel in document["panels"]]  # fmt: skip
     assert places == [[(0, 0), (1, 100)], [(0, 0), (1, 1000)]]
     [alone] = page.document([result("finetune")])["panels"]
@@ -210,8 +211,10 @@ def test_different_protocols_never_stand_in_one_panel() -> None:
 
 def test_two_folders_of_one_name_are_two_streams() -> None:
     paths = ["/data/a/photos", "/data/b/photos"]
-    assert page.document([result("er", stream=path) for path in paths])["streams"] == paths
-    assert page.document([result("er", stream=paths[0])])["streams"] == ["photos"]
+    usual = "slim-resnet18, whole stream"
+    streams = page.document([result("er", stream=path) for path in paths])["streams"]
+    assert streams == [f"{path}, {usual}" for path in paths]
+    assert page.document([result("er", stream=paths[0])])["streams"] == [f"photos, {usual}"]
 
 
 def test_a_run_that_is_stored_twice_counts_once() -> None:
@@ -328,7 +331,7 @@ def test_nothing_to_show_is_said() -> None:
 # The file
 
 
-HOSTILE = ["</script><b>bold</b>", "<img src=x onerror=window.hit=1>", "/* report.js */", "\u2028&amp;'\""]
+HOSTILE = ["</script><b>bold</b>", "<img src=x onerror=window.hit=1>", "/* scripts */", "\u2028&amp;'\""]
 
 
 def hostile() -> list[Result]:
@@ -393,6 +396,7 @@ def browser() -> Iterator[Any]:
 
 
 Open = Callable[..., Any]
+OWN = ("data:", "blob:")  # pictures that are inside of the page
 
 
 @pytest.fixture
@@ -403,10 +407,10 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Open]:
 
     def open_page(results: list[Result], width: int = 1280, scheme: str = "light") -> Any:
         path = tmp_path / "report.html"
-        path.write_text(page.render(results, printed=table1), encoding="utf-8")
+        path.write_text(page.render(results, printed=table1, paper=stored.parts(results)), encoding="utf-8")
 
         def requested(asked: Any) -> None:
-            if asked.url != path.as_uri():
+            if asked.url.partition("#")[0] not in (path.as_uri(), "about:blank") and not asked.url.startswith(OWN):
                 wrong.append(f"request: {asked.url}")
 
         context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
@@ -426,8 +430,7 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Open]:
 
 
 def rows(tab: Any) -> list[str]:
-    found = tab.locator("#summary tbody tr:not(.head) th").all_inner_texts()
-    return [text.strip() for text in found]
+    return list(tab.locator("#summary tbody .name").all_inner_texts())
 
 
 def few() -> list[Result]:
@@ -446,7 +449,7 @@ def test_every_section_is_drawn(opened: Open) -> None:
     assert len(rows(tab)) == 4 * len(METHODS)
     for section in ("curves", "anytime", "cost"):
         assert tab.locator(f"#{section} .plot svg").count() == 4
-    bands = tab.locator("#curves .plot").first.locator(".band").count()
+    bands = tab.locator("#curves .plot").first.locator(".band").count()  # of grey curves, shown when pointed at
     assert bands == len(METHODS) - 3  # IID and IID++ are single points; of ER-FSL+ there is only the average
     assert tab.locator("#forgetting table").count() == 4
     without = [method for method in METHODS if "memory" not in vars(RunConfig(method).settings)]  # in two panels
@@ -464,7 +467,7 @@ def test_figures_are_those_of_the_document(opened: Open) -> None:
     assert "16.6 ± 1.4" in row.inner_text()
     assert "not the paper’s: slim-resnet18, 3 runs" in tab.locator("#summary .head").first.inner_text()
     assert tab.locator("#anytime").is_hidden()
-    tab.select_option("#which", label="ER, cifar10, slim-resnet18, memory 100")
+    tab.select_option("#which", label="ER, cifar10, slim-resnet18, whole stream, memory 100")
     assert tab.locator("#matrix tbody td").all_inner_texts() == ["90.0", "40.0", "60.0"]
 
 
@@ -483,15 +486,15 @@ def crowd(n: int, seed: int = 0, **more: Any) -> Result:
 def test_few_classes_are_bars_and_a_table_of_shares(opened: Open) -> None:
     tab = opened([result("er", 0, confusion=MIXED[0], protocol=came("c", "a", "b", order=[2, 0, 1])), *three("mir")])
     section = tab.locator("#classes")
-    assert tab.locator("#whose option").all_inner_texts() == ["ER, cifar10, slim-resnet18, memory 1000"], (
-        "MIR's runs have none"
-    )
+    assert tab.locator("#whose option").all_inner_texts() == [
+        "ER, cifar10, slim-resnet18, whole stream, memory 1000"
+    ], "MIR's runs have none"
     assert [text.split() for text in section.locator(".bars li").all_inner_texts()] == [["a", "75.0"], ["b", "50.0"]]
     assert section.locator("thead th").all_inner_texts() == ["c", "a", "b"]
     assert section.locator("tbody td").all_inner_texts() == ["", "", "", "25", "75", "", "50", "", "50"]
     assert section.locator("td.hit").all_inner_texts() == ["75", "50"]
     assert section.locator("thead .begins").all_inner_texts() == ["b"]
-    tab.get_by_role("checkbox", name="ER").uncheck()
+    tab.get_by_role("checkbox", name="ER", exact=True).uncheck()
     assert "Nothing is chosen" in section.inner_text()
     assert opened(three()).locator("#classes").is_hidden()
 
@@ -532,12 +535,12 @@ def test_classes_stay_inside_of_the_page(n: int, width: int, opened: Open) -> No
 @pytest.mark.system
 def test_filters_change_the_table_and_the_curves(opened: Open) -> None:
     tab = opened(few())
-    assert rows(tab) == ["FINE-TUNE", "ER", "ER-FSL", "FINE-TUNE", "ER-FSL"]
+    assert rows(tab) == ["ER-FSL", "FINE-TUNE", "ER", "ER-FSL", "FINE-TUNE"]
     tab.get_by_label("1000", exact=True).uncheck()
-    assert rows(tab) == ["FINE-TUNE", "ER", "ER-FSL"]
+    assert rows(tab) == ["ER-FSL", "FINE-TUNE", "ER"]
     assert tab.locator("#curves figure").count() == 1
     tab.get_by_role("checkbox", name="FINE-TUNE").uncheck()
-    assert rows(tab) == ["ER", "ER-FSL"]
+    assert rows(tab) == ["ER-FSL", "ER"]
     assert tab.locator("#curves .band").count() == 2
     assert tab.locator("#shown").inner_text() == "2 of 5 rows shown"
     tab.get_by_role("button", name="None methods").click()
@@ -551,10 +554,12 @@ def test_filters_change_the_table_and_the_curves(opened: Open) -> None:
 @pytest.mark.system
 def test_columns_sort_inside_each_panel(opened: Open) -> None:
     tab = opened(few())
+    assert tab.locator("th[aria-sort]").inner_text().startswith("final accuracy")
     tab.get_by_role("button", name="forgetting").click()
     assert rows(tab) == ["FINE-TUNE", "ER", "ER-FSL", "FINE-TUNE", "ER-FSL"]  # 50, 50, 10; 50, 40
     tab.get_by_role("button", name="final accuracy").click()
     assert rows(tab) == ["ER-FSL", "FINE-TUNE", "ER", "ER-FSL", "FINE-TUNE"]
+    assert tab.locator("#summary .rank").all_inner_texts() == ["1", "2", "3", "1", "2"]
     assert tab.locator("th[aria-sort]").get_attribute("aria-sort") == "descending"
     tab.keyboard.press("Enter")  # the button kept the focus
     assert rows(tab) == ["FINE-TUNE", "ER", "ER-FSL", "FINE-TUNE", "ER-FSL"]
@@ -580,13 +585,14 @@ FOCUSED = """() => {
 def test_the_keyboard_reaches_everything(opened: Open) -> None:
     tab = opened(few())
     reached: list[list[str]] = []
-    while len(reached) < 60 and (not reached or reached[-1][0] != "BODY"):
+    while len(reached) < 100 and (not reached or reached[-1][0] != "BODY"):
         tab.keyboard.press("Tab")
         reached.append(tab.evaluate(FOCUSED))
     kinds = {(tag, kind) for tag, kind, _ in reached}
     assert {("A", "skip"), ("BUTTON", "button"), ("SUMMARY", ""), ("SELECT", "select-one")} <= kinds
     assert {("DIV", "scroll"), ("DIV", "plot")} <= kinds
-    assert sum(tag == "INPUT" for tag, _, _ in reached) == 6  # one stream, two memories, three methods
+    columns = tab.locator("#filter input[name=column]").count()
+    assert sum(tag == "INPUT" for tag, _, _ in reached) == 6 + columns  # one stream, two memories, three methods
     assert {outline for tag, _, outline in reached if tag != "BODY"} == {"solid"}
 
 
@@ -600,7 +606,7 @@ def test_space_chooses_and_the_skip_link_skips(opened: Open) -> None:
     assert tab.evaluate("document.activeElement.closest('#summary') !== null")
     tab.get_by_role("checkbox", name="FINE-TUNE").focus()
     tab.keyboard.press("Space")
-    assert rows(tab) == ["ER", "ER-FSL", "ER-FSL"]
+    assert rows(tab) == ["ER-FSL", "ER", "ER-FSL"]
 
 
 @pytest.mark.system
@@ -609,11 +615,11 @@ def test_tooltips_follow_the_arrow_keys_and_the_pointer(opened: Open) -> None:
     tip, plot = tab.locator("#tip"), tab.locator("#curves .plot").first
     assert tip.is_hidden()
     plot.focus()
-    assert tip.inner_text() == "FINE-TUNE, after task 1: 90.0 ± 24.8"
+    assert tip.inner_text() == "ER-FSL, after task 1: 90.0 ± 0.0"
     tab.keyboard.press("ArrowRight")
-    assert tip.inner_text() == "FINE-TUNE, after task 2: 50.0 ± 24.8"
-    tab.keyboard.press("ArrowUp")
     assert tip.inner_text().startswith("ER-FSL, after task 2: 76.0")
+    tab.keyboard.press("ArrowDown")
+    assert tip.inner_text() == "FINE-TUNE, after task 2: 50.0 ± 24.8"
     tab.keyboard.press("Escape")
     assert tip.is_hidden()
     frame = plot.bounding_box()
@@ -657,8 +663,106 @@ def test_a_phone_scrolls_tables_in_their_boxes_and_never_the_page(opened: Open) 
     tab.locator("#curves .plot").first.focus()
     assert tab.evaluate("document.documentElement.scrollWidth") == 390
     box = tab.locator("#summary .scroll")
+    assert box.evaluate("box => box.scrollWidth <= box.clientWidth"), "the columns of a phone"
+    tab.get_by_role("button", name="All columns").click()
     assert box.evaluate("box => box.scrollWidth > box.clientWidth && box.clientWidth < 390")
-    assert tab.locator("#curves .legend").count() > 0  # curves this narrow are named below
+    assert tab.evaluate("document.documentElement.scrollWidth") == 390
+    assert tab.locator("#curves .key").count() > 0  # curves this narrow are named below
+
+
+@pytest.mark.system
+def test_the_first_columns_fit_and_others_can_be_chosen(opened: Open) -> None:
+    tab = opened(many(), width=1400)
+    box = tab.locator("#summary .scroll")
+    assert box.evaluate("box => box.scrollWidth <= box.clientWidth")
+    heads = tab.locator("#summary thead th").all_inner_texts()
+    assert not any("anytime" in text for text in heads)
+    tab.get_by_role("checkbox", name="average anytime").check()
+    tab.get_by_role("checkbox", name="forgetting").uncheck()
+    heads = tab.locator("#summary thead th").all_inner_texts()
+    assert any("average anytime" in text for text in heads)
+    assert not any("forgetting" in text for text in heads)
+
+
+@pytest.mark.system
+def test_the_first_five_and_references_are_in_colour_and_others_when_chosen(opened: Open) -> None:
+    tab = opened(many())
+    first = tab.locator("#summary tbody").first
+    pressed = first.locator(".name[aria-pressed=true]")
+    ranks = [text for text in first.locator("tr:has([aria-pressed=true]) .rank").all_inner_texts() if text]
+    assert (pressed.count(), ranks) == (7, ["1", "2", "3", "4", "5"])  # IID and IID++ have no rank
+    assert tab.locator("#curves .plot").first.locator("text.name").count() == 7
+    sixth = first.locator(".name[aria-pressed=false]").first
+    name = sixth.inner_text().removesuffix(" †")
+    sixth.click()
+    assert pressed.count() == 8
+    assert name in tab.locator("#curves .plot").first.locator("text.name").all_text_contents()
+
+
+OVERLAPS = """plot => {
+  const boxes = [...plot.querySelectorAll("text.name")].map((name) => name.getBoundingClientRect());
+  const meet = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom - 3 && b.top < a.bottom - 3;
+  return boxes.some((one, place) => boxes.slice(place + 1).some((other) => meet(one, other)));
+}"""
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("width", [390, 1400])
+def test_names_in_charts_do_not_meet(opened: Open, width: int) -> None:
+    tab = opened(many(), width=width)
+    for section in ("curves", "cost"):
+        assert not tab.locator(f"#{section} .plot").first.evaluate(OVERLAPS)
+
+
+@pytest.mark.system
+def test_a_link_keeps_what_is_chosen(opened: Open) -> None:
+    tab = opened(few())
+    tab.get_by_label("1000", exact=True).uncheck()
+    tab.get_by_role("checkbox", name="forgetting").uncheck()
+    tab.get_by_role("button", name="runs").click()
+    tab.locator("#summary .name").first.click()
+    before = tab.locator("#summary").inner_text()
+    tab.goto("about:blank#" + (link := tab.url).split("#")[1])
+    tab.goto(link)
+    assert tab.locator("#summary").inner_text() == before
+    assert tab.locator("#summary .name[aria-pressed=false]").count() == 1
+    assert not tab.get_by_label("1000", exact=True).is_checked()
+
+
+@pytest.mark.system
+def test_charts_are_saved_as_svg_and_png(opened: Open) -> None:
+    tab = opened(few())
+    for kind, begins in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
+        with tab.expect_download() as saved:
+            tab.get_by_role("button", name=f"Download as {kind}").first.click()
+        data = saved.value.path().read_bytes()
+        assert data.startswith(begins)
+        assert saved.value.suggested_filename.startswith("accuracy-after-each-task-cifar10")
+        if kind == "SVG":
+            assert b"memory 100" in data
+            assert b"var(" not in data, "colours that other programs know"
+
+
+@pytest.mark.system
+def test_the_table_is_copied_as_latex(opened: Open) -> None:
+    tab = opened([*few(), result("er-fsl", memory=100, gamma=0.1)])
+    tab.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(); }")
+    tab.get_by_role("button", name="Copy as LaTeX").click()
+    text = tab.locator("#copy").input_value()
+    assert "\\multicolumn{5}{l}{\\emph{cifar10, slim-resnet18, whole stream, memory 100}}" in text
+    assert "FINE-TUNE & 50.0 $\\pm$ 24.8 & 16.6 $\\pm$ 1.4$^{b}$ &" in text
+    assert text.count("{") == text.count("}")
+
+
+@pytest.mark.system
+def test_what_of_the_paper_is_stored_stands_below(opened: Open) -> None:
+    gammas = [0.1, 0.3, 0.5, 0.9]
+    runs = [result("er-fsl", seed, stream="cifar100", fraction=0.2, gamma=gamma) for gamma in gammas for seed in (0, 1)]
+    tab = opened(runs)
+    tab.wait_for_function("document.querySelector('#paper img')?.naturalWidth > 100")
+    assert "Figure 6: final accuracy by gamma" in tab.locator("#paper").inner_text()
+    assert "a suitable gamma is better: 0.3 than 0.1" in tab.locator("#paper table").first.inner_text()
+    assert opened(few()).locator("#paper").is_hidden()
 
 
 @pytest.mark.system

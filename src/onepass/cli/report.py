@@ -23,6 +23,7 @@ def report(command: str, words: Sequence[str]) -> None:
     values = parser.parse(words)
     from onepass.bench import store
     from onepass.files import write_text
+    from onepass.paper import stored
     from onepass.paper.printed import table1
     from onepass.report import page
 
@@ -32,5 +33,6 @@ def report(command: str, words: Sequence[str]) -> None:
     results = [result for folder in values.folders for result in store.load_all(folder)]
     if not results:
         raise UsageError(f"no stored runs in {', '.join(map(str, values.folders))}")
-    write_text(values.output, page.render(results, values.baseline and canonical(values.baseline), table1))
+    compared, baseline = stored.others(results), values.baseline and canonical(values.baseline)
+    write_text(values.output, page.render(compared or results, baseline, table1, stored.parts(results)))
     print(f"{len(results)} {'run' if len(results) == 1 else 'runs'} in {values.output}")

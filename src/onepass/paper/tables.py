@@ -22,7 +22,7 @@ StoredResults = Mapping[RunConfig, Result]
 Place = tuple[str, str]  # row and column
 OURS = "mean ± 95 % Student-t interval over runs, one or two runs as they are"
 NOTE = f"{OURS}, and the printed figure in brackets"
-BOLD = "bold: really the best (paired t test over seeds, Holm-adjusted, 5 %)"
+BOLD = "bold: significantly the best (paired t test over seeds, Holm-adjusted, 5 %)"
 
 
 def check(experiment: Experiment, found: StoredResults) -> None:

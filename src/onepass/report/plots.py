@@ -184,12 +184,16 @@ def _kind(path: Path) -> str:
     return kind
 
 
-def save(figure: Figure, path: Path) -> None:
-    """PNG, SVG or PDF by the path's suffix, in place at once."""
+def image(figure: Figure, kind: str) -> bytes:
+    """A figure as a file of a kind."""
     import matplotlib
 
-    kind, image = _kind(path), io.BytesIO()
+    found = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "onepass", "pdf.fonttype": 42}):  # 42: fonts that journals accept
-        figure.savefig(image, format=kind, metadata=KINDS[kind])
+        figure.savefig(found, format=kind, metadata=KINDS[kind])
+    return found.getvalue()
 
-    write_bytes(path, image.getvalue())
+
+def save(figure: Figure, path: Path) -> None:
+    """PNG, SVG or PDF by the path's suffix, in place at once."""
+    write_bytes(path, image(figure, _kind(path)))

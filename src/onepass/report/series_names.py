@@ -35,11 +35,18 @@ def named(groups: list[Group]) -> list[tuple[str, str, Group]]:
         label = row_label(config, everywhere, [other for other in near if other.method == config.method])
         clash = list(paths.values()).count(config.stream_label) > 1
         place = config.stream if clash else config.stream_label
-        said = differing(shared(config, beside_one), [shared(other, beside_one) for other in near])
-        said = list(dict.fromkeys([*protocol_words(config, beside_one), *said]))
-        found.append((label, ", ".join([place, *said]), group))
+        found.append((label, ", ".join([place, *_conditions(config, beside_one, near)]), group))
     order = {name: place for place, name in enumerate(METHODS)}
     return sorted(found, key=lambda one: (order.get(one[2][0].config.method, len(order)), by_numbers(one[0])))
+
+
+def _conditions(config: RunConfig, net: str, near: Sequence[RunConfig]) -> list[str]:
+    """Network and share of the stream, and what else differs from the usual protocol or from runs nearby."""
+    facts = shared(config, net)
+    network = facts["net"] if net or trains(config.method) else "no network trained"
+    others = [*protocol_words(config, net), *differing(facts, [shared(other, net) for other in near])]
+    words = [network, spelt("fraction", config.fraction), *(word for word in others if word != facts["net"])]
+    return list(dict.fromkeys(words))
 
 
 def row_label(config: RunConfig, everywhere: dict[str, Any], rivals: Sequence[RunConfig] = ()) -> str:

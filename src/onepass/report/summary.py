@@ -118,7 +118,7 @@ def _rivals(results: Sequence[Result]) -> dict[str, dict[int, float]]:
 
 
 def overview(results: Sequence[Result]) -> Table:
-    """A row for each method, a column for each measure that any of them has; bold where the best is really better.
+    """A row for each method, a column for each measure that any of them has; bold where the best is significant.
 
     Where some rows predict by an average and others do not, all measures are by last weights, and the average has a
     column of its own."""
