@@ -416,6 +416,37 @@ def test_validation_images_are_a_tenth_of_each_class_never_learned_and_no_test_i
     assert parts(data, 0.5, validate=True)[2].tolist() == held.tolist(), "a fraction is measured on the same images"
 
 
+@pytest.mark.parametrize("validate", [False, True])
+def test_a_test_fraction_is_the_same_share_of_every_class_that_is_measured(validate: bool) -> None:
+    data = numbered_data(n_classes=4, per_class=200)
+    whole = parts(data, validate=validate)
+    for share in (0.5, 0.25, 0.001):
+        measured, learned, tested = parts(data, validate=validate, test_fraction=share)
+        assert measured.x_test is whole[0].x_test
+        assert learned.tolist() == whole[1].tolist(), "what is learned does not depend on what is measured"
+        labels = measured.y_test[whole[2]].bincount().tolist()
+        assert measured.y_test[tested].bincount().tolist() == [max(1, round(share * number)) for number in labels]
+        assert set(tested.tolist()) <= set(whole[2].tolist())
+        for seed in (0, 1):
+            tasks = make_tasks(data, StreamConfig(n_tasks=2, validate=validate, test_fraction=share), seed=seed)[1]
+            assert sorted(row for task in tasks for row in task.test.tolist()) == tested.tolist(), "as for every seed"
+    small, large = (set(parts(data, validate=validate, test_fraction=share)[2].tolist()) for share in (0.25, 0.5))
+    assert small < large
+
+
+def test_a_test_fraction_is_the_same_share_of_every_class_in_every_domain() -> None:
+    data = load("inverted-digits")
+    assert data.domain_test is not None
+    whole, half = (parts(data, test_fraction=share)[2] for share in (1.0, 0.5))
+
+    def counts(rows: Tensor) -> list[int]:
+        assert data.domain_test is not None
+        found: list[int] = (data.domain_test[rows] * 10 + data.y_test[rows]).bincount().tolist()
+        return found
+
+    assert counts(half) == [round(number / 2) for number in counts(whole)]
+
+
 def test_the_stream_draws_nothing_from_the_global_generator() -> None:
     data, before = numbered_data(), torch.get_rng_state()
     for task in class_incremental(data, 3, seed=0):

@@ -289,10 +289,11 @@ def test_what_predicts_by_an_average_alone_is_neither_compared_nor_drawn(drawn: 
 
 
 def test_titles_carry_what_differs_from_the_whole_protocol_and_labels_what_differs_from_defaults() -> None:
-    one = RunConfig("er", "cifar10", net="slim-resnet18", fraction=0.01, validate=True, batch=20, settings={"lr": 0.03})
+    changed: dict[str, Any] = {"net": "slim-resnet18", "fraction": 0.01, "validate": True, "batch": 20}
+    one = RunConfig("er", "cifar10", **changed, test_fraction=0.25, settings={"lr": 0.03})
     runs = [replace(result("er", 0, [[0.5]]), config=one)]
     title = report.caption(runs)
-    changes = "batch 20, 1 % of the stream, measured on held-back training images"
+    changes = "batch 20, 1 % of the stream, measured on held-back training images, 25 % of the test images"
     assert title == f"cifar10, 1 task, slim-resnet18, memory 1000, {changes}"
     assert report.overview(runs).rows[0][0].text == "ER, lr 0.03"
     runs.append(replace(runs[0], config=replace(one, method="er-ace", settings={"lr": 0.03})))
@@ -394,6 +395,7 @@ OTHER: dict[str, Any] = {
     "validate": True,
     "augment": "noise",
     "stream_speed": 2.0,
+    "test_fraction": 0.5,
 }
 
 

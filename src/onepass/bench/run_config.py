@@ -57,6 +57,9 @@ class RunConfig:
         "", f"{', '.join(AUGMENTATION_NAMES)}, or MODULE:FUNCTION (default: the stream's)", since="0.2.0"
     )
     validate: bool = option(False, "measure on a tenth of the training images, held back")
+    test_fraction: float = option(
+        1.0, "share of every class's test images that is measured, above 0", low=0, high=1, since="0.2.0"
+    )
     stream_speed: float = option(
         0.0,
         "batches that come in the time of an ER step, by FLOPs; a slower method misses some (default: it waits)",
@@ -77,8 +80,9 @@ class RunConfig:
         from onepass.learner.net import check_net
 
         check_options(self)
-        if self.fraction == 0:
-            raise UsageError("fraction=0: must be above 0")
+        for name in ("fraction", "test_fraction"):
+            if getattr(self, name) == 0:
+                raise UsageError(f"{name}=0: must be above 0")
         object.__setattr__(self, "method", canonical_method(self.method))
         object.__setattr__(self, "stream", canonical(self.stream))
         if isinstance(self.settings, Mapping):
@@ -147,7 +151,9 @@ class RunConfig:
     def stream_config(self) -> StreamConfig:
         from onepass.bench.stream import StreamConfig
 
-        return StreamConfig(self.scenario, self.tasks, self.class_order, self.fraction, self.validate)
+        return StreamConfig(
+            self.scenario, self.tasks, self.class_order, self.fraction, self.validate, self.test_fraction
+        )
 
     def on(self, device: str) -> RunConfig:
         """The run as it is made on a device: a precision that was left open is decided."""

@@ -109,6 +109,7 @@ class Run:
             ),
             "seed": self.config.seed,
             "measured_on": "a tenth of the training images" if self.config.validate else "the test images",
+            **({"test_fraction": self.config.test_fraction} if self.config.test_fraction < 1 else {}),
             "bytes": held(learner),
             **({"code": self.code} if self.code else {}),
         }

@@ -44,12 +44,13 @@ class StreamConfig:
     class_order: str = "shuffled"
     fraction: float = 1.0
     validate: bool = False
+    test_fraction: float = 1.0
 
 
 def make_tasks(data: Dataset, config: StreamConfig, *, seed: int) -> tuple[Dataset, list[TaskData]]:
     """The tasks in order, and the data that their rows are rows of."""
     check_scenario(config.scenario)
-    data, learned, measured = parts(data, config.fraction, config.validate)
+    data, learned, measured = parts(data, config.fraction, config.validate, config.test_fraction)
     scenario = config.scenario
     if scenario == "domain-incremental":
         return data, _by_domain(data, learned, measured, config, seed)
@@ -211,24 +212,36 @@ def n_batches(task: TaskData, size: int) -> int:
     return -(-len(task.train) // size)
 
 
-def parts(data: Dataset, fraction: float = 1.0, validate: bool = False) -> tuple[Dataset, Tensor, Tensor]:
+def parts(
+    data: Dataset, fraction: float = 1.0, validate: bool = False, test_fraction: float = 1.0
+) -> tuple[Dataset, Tensor, Tensor]:
     """The data with what is to be measured as its test images, and the rows of both that take part.
 
     A fraction is the same share of every class's training images, in each domain if there are any. To validate is to
-    hold 10 % of them back and measure on those instead of the test images. Both belong to the data: they are the same
-    for every seed.
+    hold 10 % of them back and measure on those instead of the test images. A test fraction is the same share of every
+    class's images that are measured. All three belong to the data: they are the same for every seed.
     """
+    data, learned, measured = _learned_and_measured(data, fraction, validate)
+    if test_fraction < 1:
+        kinds = enumerate(_kinds(data, data.y_test, data.domain_test, measured))
+        shares = [_share(_shuffled(rows, 0, "test part", number), test_fraction) for number, (_, rows) in kinds]
+        measured = torch.cat(shares).sort().values
+    return data, learned, measured
+
+
+def _learned_and_measured(data: Dataset, fraction: float, validate: bool) -> tuple[Dataset, Tensor, Tensor]:
+    all_rows = torch.arange(len(data.y))
     if fraction == 1 and not validate:
-        return data, torch.arange(len(data.y)), torch.arange(len(data.y_test))
+        return data, all_rows, torch.arange(len(data.y_test))
     learned, held = [], []
-    for number, (name, rows) in enumerate(_kinds(data)):
+    for number, (name, rows) in enumerate(_kinds(data, data.y, data.domain, all_rows)):
         rows = _shuffled(rows, 0, "part", number)
         if validate and len(rows) < 2:
             few = f"class {name!r} has {len(rows)} training images"
             raise UsageError(f"{few}: to validate, expected 2 of each class, one to learn and one to hold back")
         kept = max(1, round(VALIDATION * len(rows))) if validate else 0
         held.append(rows[:kept])
-        learned.append(rows[kept : kept + max(1, round(fraction * (len(rows) - kept)))])
+        learned.append(_share(rows[kept:], fraction))
     train = torch.cat(learned).sort().values
     if not validate:
         return data, train, torch.arange(len(data.y_test))
@@ -236,14 +249,20 @@ def parts(data: Dataset, fraction: float = 1.0, validate: bool = False) -> tuple
     return measured, train, torch.cat(held).sort().values
 
 
-def _kinds(data: Dataset) -> Iterator[tuple[str, Tensor]]:
-    """The training rows of each class, and of each domain in which there are any."""
-    if data.domain is None:
+def _share(rows: Tensor, fraction: float) -> Tensor:
+    return rows[: max(1, round(fraction * len(rows)))]
+
+
+def _kinds(data: Dataset, labels: Tensor, domains: Tensor | None, among: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Of these rows those of each class, and of each domain in which there are any."""
+    labels = labels[among]
+    if domains is None:
         for label, name in enumerate(data.classes):
-            yield name, (data.y == label).nonzero().flatten()
+            yield name, among[labels == label]
         return
+    domains = domains[among]
     for place, domain in enumerate(data.domains):
         for label, name in enumerate(data.classes):
-            rows = ((data.y == label) & (data.domain == place)).nonzero().flatten()
+            rows = among[(labels == label) & (domains == place)]
             if len(rows):
                 yield f"{domain}/{name}", rows

@@ -112,6 +112,8 @@ def spelt(name: str, value: Any) -> str:
     words = ALIASES.get(name, name.replace("_", " "))
     if name == "fraction":
         return "whole stream" if value == 1 else f"{100 * value:g} % of the stream"
+    if name == "test_fraction":
+        return "all test images" if value == 1 else f"{100 * value:g} % of the test images"
     if name == "validate":
         return "measured on held-back training images" if value else "measured on test images"
     if name in ("net", "scenario"):
