@@ -25,7 +25,7 @@ import numpy
 import torch
 
 from onepass.bench import runner
-from onepass.bench.evaluate import accuracy_by_task, predictions
+from onepass.bench.evaluate import predictions
 from onepass.bench.result import Result
 from onepass.bench.run_config import RunConfig
 from onepass.bench.store import folder, load_all, save_result
@@ -92,7 +92,6 @@ def overhead(place: Path) -> dict[str, float]:
     with (
         mock.patch.object(Learner, "observe", timed(Learner.observe)),
         mock.patch.object(runner, "predictions", timed(predictions)),
-        mock.patch.object(runner, "accuracy_by_task", timed(accuracy_by_task)),
     ):
         begin = time.perf_counter()
         result = runner.run(config, place / "run", data_dir=place)

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from helpers import make, pixel_net, small_settings, some_images
 from onepass.bench import metrics, store
-from onepass.bench.evaluate import accuracy_by_task, confusion, predictions, quick_accuracy
+from onepass.bench.evaluate import accuracy_by_task, confusion, predictions, quickly
 from onepass.bench.result import Result
 from onepass.bench.run_config import RunConfig
 from onepass.bench.runner import Progress, Run, run
-from onepass.bench.stream import TaskData, make_tasks, share_classes
+from onepass.bench.stream import TaskData, batches, make_tasks, share_classes
 from onepass.data import Dataset
 from onepass.data.catalog import load
 from onepass.errors import UsageError
@@ -258,7 +258,7 @@ def test_a_look_counts_the_first_hundred_images_of_each_class_and_the_matrix_all
     learner, data, tasks = a_crowd()
     some = [share(learner, data, task.info.classes, 100) for task in tasks]
     whole = [share(learner, data, task.info.classes, 10_000) for task in tasks]
-    assert quick_accuracy(learner, data, tasks) == pytest.approx(some)
+    assert accuracy_by_task(learner, data, [quickly(data, task) for task in tasks]) == pytest.approx(some)
     assert accuracy_by_task(learner, data, tasks) == pytest.approx(whole)
     assert all(a != b for a, b in zip(some, whole, strict=True))
 
@@ -281,21 +281,53 @@ def test_a_confusion_is_what_counting_one_by_one_gives() -> None:
 
 
 @pytest.mark.parametrize("average", [None, 0.9])
-def test_each_test_image_is_predicted_once_after_a_task_and_once_more_by_the_last_weights(
+def test_each_test_image_is_read_once_after_a_task_and_predicted_once_more_by_the_last_weights(
     average: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given: list[int] = []
-    predict = Predictor.predict
+    read: list[int] = []
+    answered: list[int] = []
+    prepared, answers = Predictor.prepared, Predictor.answers
 
-    def counting(self: Predictor, images: Tensor, among: Any = None) -> Tensor:
-        given.append(len(images))
-        return predict(self, images, among)
+    def reading(self: Predictor, images: Tensor) -> Any:
+        read.append(len(images))
+        return prepared(self, images)
 
-    monkeypatch.setattr(Predictor, "__call__", counting)
+    def answering(self: Predictor, given: Any, among: Any = None) -> Tensor:
+        found = answers(self, given, among)
+        answered.append(len(found))
+        return found
+
+    monkeypatch.setattr(Predictor, "prepared", reading)
+    monkeypatch.setattr(Predictor, "answers", answering)
     state = Run(RunConfig("finetune", batch=200, tasks=2, settings={"average": average}))
     state.advance()
     first, second = (len(task.test) for task in state.tasks)
-    assert sum(given) == (first + first + second) * (1 if average is None else 2)
+    assert sum(read) == first + first + second
+    assert sum(answered) == sum(read) * (1 if average is None else 2)
+
+
+@pytest.mark.parametrize(("method", "more"), [("er", {}), ("er", {"expert": True}), ("scr", {}), ("er-fsl+", {})])
+def test_one_pass_answers_by_the_average_and_by_the_last_weights_as_each_alone(
+    method: str, more: dict[str, Any]
+) -> None:
+    config = RunConfig(method, batch=50, fraction=0.4, settings={"memory": 30, "average": 0.9, **more})
+    state = Run(config)
+    state.advance()
+    learner, images = state.learner, state.data.x_test[:300]
+    before = fingerprint(learner.state_dict())
+    with learner.predicting_both() as predict:
+        by_average, by_last = predict(images)
+        [alone] = predict(images, last=False)
+        among = predict(images, (1, 2))
+    assert fingerprint(learner.state_dict()) == before
+    assert torch.equal(by_average, learner.predict(images))
+    assert torch.equal(alone, by_average)
+    assert torch.equal(among[0], learner.predict(images, (1, 2)))
+    with learner.predicting(last=True) as last:
+        assert torch.equal(by_last, last(images))
+        assert torch.equal(among[1], last(images, (1, 2)))
+    assert more or not torch.equal(by_average, by_last), "an expert may have the last word in both"
+    learner.observe(next(batches(state.data, state.tasks[0], 10)))  # nothing is left in inference mode
 
 
 def test_by_an_average_classes_are_told_apart_as_predict_answers_at_the_end() -> None:

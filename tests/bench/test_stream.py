@@ -456,8 +456,7 @@ def test_the_stream_draws_nothing_from_the_global_generator() -> None:
 
 def test_every_method_meets_the_same_stream_however_much_chance_it_uses(monkeypatch: pytest.MonkeyPatch) -> None:
     known = Predicted(torch.tensor([0]), torch.tensor([0]))
-    monkeypatch.setattr(runner, "predictions", lambda learner, data, tasks: [known] * len(tasks))
-    monkeypatch.setattr(runner, "accuracy_by_task", lambda learner, data, tasks, last: [0.0] * len(tasks))
+    monkeypatch.setattr(runner, "predictions", lambda learner, data, tasks, n_last: [known] * len(tasks))
     met: dict[str, list[object]] = {}
 
     def observe(self: BaseLearner, batch: Batch) -> Tensor:

@@ -38,7 +38,7 @@ def fed(learner: Any, batch: Batch) -> Any:
 
 def scores(learner: Any, x: torch.Tensor) -> np.ndarray[Any, np.dtype[np.float64]]:
     with learner.predicting() as predictor, torch.inference_mode():
-        found: np.ndarray[Any, np.dtype[np.float64]] = predictor._score(predictor._encode(x)).double().numpy()
+        found: np.ndarray[Any, np.dtype[np.float64]] = predictor.raw_scores(x).double().numpy()
     return found
 
 

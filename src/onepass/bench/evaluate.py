@@ -13,6 +13,7 @@ from onepass.data import Dataset
 from onepass.learner.contract import CHUNK, BaseLearner
 
 QUICK_IMAGES = 100  # test images of each class that a look in mid-stream predicts
+PASSES = 8  # for which images are read at once: between two of these the average and the last weights change places
 
 
 @dataclass(frozen=True)
@@ -21,19 +22,26 @@ class Predicted:
 
     labels: Tensor
     answers: Tensor
+    by_last: Tensor | None = None  # by the last weights, if they were asked too
 
 
-def predictions(learner: BaseLearner, data: Dataset, tasks: Sequence[TaskData], last: bool = False) -> list[Predicted]:
-    """Each test image of the tasks predicted once, among all classes seen or, where the task is told, among its own; by
-    what predicts, or by the last weights."""
+def predictions(learner: BaseLearner, data: Dataset, tasks: Sequence[TaskData], n_last: int = 0) -> list[Predicted]:
+    """Each test image of the tasks predicted once, among all classes seen or, where the task is told, among its own.
+
+    If an average predicts, the first `n_last` tasks are predicted by the last weights too, in the same pass.
+    """
     found: list[Predicted] = []
-    with learner.predicting(last) as predict:
+    with learner.predicting_both() as predict:
         for place, task in enumerate(tasks):
             if place and _measures_as(task, tasks[place - 1]):
                 found.append(found[-1])
                 continue
-            answers = [predict(data.x_test[rows], task.among).cpu() for rows in task.test.split(CHUNK)]
-            found.append(Predicted(data.y_test[task.test], torch.cat(answers)))
+            parts = [
+                predict(data.x_test[rows], task.among, last=place < n_last)
+                for rows in task.test.split(min(CHUNK, PASSES * learner.chunk))
+            ]
+            answers, *by_last = (torch.cat(column).cpu() for column in zip(*parts, strict=True))
+            found.append(Predicted(data.y_test[task.test], answers, *by_last))
     return found
 
 
@@ -47,6 +55,11 @@ def accuracies(found: Sequence[Predicted]) -> list[float]:
     return [(task.answers == task.labels).double().mean().item() for task in found]
 
 
+def accuracies_by_last(found: Sequence[Predicted]) -> list[float]:
+    """The same by the last weights, of the tasks that were asked by them."""
+    return accuracies([replace(task, answers=task.by_last) for task in found if task.by_last is not None])
+
+
 def confusion(found: Sequence[Predicted], n_classes: int) -> list[list[int]]:
     """For each class, what its test images were predicted as: class, count, class, count, in the order of classes."""
     once = {id(task): task for task in found}.values()  # tasks may share their test images
@@ -57,16 +70,12 @@ def confusion(found: Sequence[Predicted], n_classes: int) -> list[list[int]]:
     return rows
 
 
-def accuracy_by_task(learner: BaseLearner, data: Dataset, tasks: Sequence[TaskData], last: bool = False) -> list[float]:
+def accuracy_by_task(learner: BaseLearner, data: Dataset, tasks: Sequence[TaskData]) -> list[float]:
     """The share of each task's test images that is predicted right, among all classes seen."""
-    return accuracies(predictions(learner, data, tasks, last))
+    return accuracies(predictions(learner, data, tasks))
 
 
-def quick_accuracy(learner: BaseLearner, data: Dataset, tasks: Sequence[TaskData], last: bool = False) -> list[float]:
-    """The same on the first QUICK_IMAGES test images of each class: quick enough to be done in mid-stream."""
-    return accuracy_by_task(learner, data, [_some(data, task) for task in tasks], last)
-
-
-def _some(data: Dataset, task: TaskData) -> TaskData:
+def quickly(data: Dataset, task: TaskData) -> TaskData:
+    """The task with the first QUICK_IMAGES test images of each class: quick enough to be measured in mid-stream."""
     labels = data.y_test[task.test]
     return replace(task, test=torch.cat([task.test[labels == label][:QUICK_IMAGES] for label in labels.unique()]))

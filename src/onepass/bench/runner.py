@@ -17,7 +17,14 @@ from typing import Any
 import torch
 
 from onepass.bench import store
-from onepass.bench.evaluate import accuracies, accuracy_by_task, confusion, predictions, quick_accuracy
+from onepass.bench.evaluate import (
+    accuracies,
+    accuracies_by_last,
+    accuracy_by_task,
+    confusion,
+    predictions,
+    quickly,
+)
 from onepass.bench.footprint import held
 from onepass.bench.logs import Callback, CallbackLog, Log, check_log, open_log
 from onepass.bench.minutes import Minutes
@@ -213,22 +220,20 @@ class Run:
         forward transfer is measured. If an average predicts, the last weights are measured too."""
         record, done = self.record, task.info.index + 1
         ahead = self.tasks[done : done + 1] if record.accuracy_untrained else []
-        found = predictions(self.learner, self.data, [*self.tasks[:done], *ahead])
+        found = predictions(self.learner, self.data, [*self.tasks[:done], *ahead], done)
         record.accuracy_matrix.append(accuracies(found[:done]))
         record.accuracy_before += accuracies(found[done:])
         if done == len(self.tasks):
             record.confusion = confusion(found, len(self.data.classes))
         if self.learner.average is not None:
-            last = accuracy_by_task(self.learner, self.data, self.tasks[:done], last=True)
-            record.accuracy_matrix_last.append(last)
+            record.accuracy_matrix_last.append(accuracies_by_last(found[:done]))
 
     def _evaluate_quickly(self, task: TaskData) -> dict[str, Any]:
         """In mid-stream: the tasks so far, by what predicts and, if that is an average, by the last weights too."""
-        tasks = self.tasks[: task.info.index + 1]
-        line = {"step": self.learner.steps, "accuracy": quick_accuracy(self.learner, self.data, tasks)}
-        if self.learner.average is not None:
-            line["accuracy_last"] = quick_accuracy(self.learner, self.data, tasks, last=True)
-        return line
+        tasks = [quickly(self.data, one) for one in self.tasks[: task.info.index + 1]]
+        found = predictions(self.learner, self.data, tasks, len(tasks))
+        line: dict[str, Any] = {"step": self.learner.steps, "accuracy": accuracies(found)}
+        return line if self.learner.average is None else {**line, "accuracy_last": accuracies_by_last(found)}
 
     def _predict_first(self, batch: Batch, task: TaskData) -> None:
         """Count what is predicted right before it is learned."""

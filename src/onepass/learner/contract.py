@@ -22,7 +22,7 @@ from onepass.learner.functional import pad_state
 from onepass.learner.memory import Memory
 from onepass.learner.net import Body, Net
 from onepass.learner.precision import check_precision, passed
-from onepass.learner.predictor import Predictor
+from onepass.learner.predictor import Predictor, PredictorPair
 from onepass.learner.problem import MOST_CLASSES, Problem
 from onepass.seeds import generator
 
@@ -141,19 +141,31 @@ class BaseLearner(nn.Module):
 
         By the average if there is one, unless the last weights are asked for.
         """
+        with self._asked(), nullcontext() if self.average is None else self.average.in_place(not last):
+            yield Predictor(self)
+
+    @contextmanager
+    def predicting_both(self) -> Iterator[PredictorPair]:
+        """The same by what predicts and, if that is an average, by the last weights, in one pass over the images."""
+        with self._asked(), nullcontext() if self.average is None else self.average.in_place():
+            yield PredictorPair(self)
+
+    @contextmanager
+    def _asked(self) -> Iterator[None]:
+        """In evaluation mode inside, and by nobody else."""
         with self.exclusive("predict"):
+            self._check_seen()
             training = self.training
             self.eval()
-            average = nullcontext() if self.average is None else self.average.in_place(not last)
             try:
-                with average:
-                    yield self._predictor()
+                yield
             finally:
                 self.train(training)
 
     def snapshot(self) -> Predictor:
         """What predicts now, as an object of its own: threads may ask it while this learner goes on learning."""
         with self.exclusive("snapshot"):
+            self._check_seen()
             shared: dict[int, Any] = {id(column): column for column in map(self.memory.field, self.memory.fields)}
             shared[id(self.encoder)] = self.encoder  # it never changes; the memory is read here and now
             unused: dict[int, Any] = {id(optimizer): None for _, optimizer in self.optimizers()}
@@ -161,12 +173,11 @@ class BaseLearner(nn.Module):
             copied.eval()
             if copied.average is not None:
                 copied.average.put_in_place()
-            return copied._predictor()
+            return Predictor(copied)
 
-    def _predictor(self) -> Predictor:
+    def _check_seen(self) -> None:
         if not self.seen:
             raise UsageError("nothing to predict yet: no class has been seen; call begin_task and observe first")
-        return Predictor(self)
 
     # Hook methods: most methods override one or two.
 

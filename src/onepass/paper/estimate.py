@@ -40,7 +40,9 @@ def seconds(runs: Sequence[RunConfig], known: Iterable[Result], datasets: Datase
         held = VALIDATION * images if config.validate else 0
         steps = (images - held) * config.fraction / config.batch
         stages = 1 if config.scenario.startswith("iid") else config.tasks
-        predicted = (held or tested) * config.test_fraction * (stages + 1) / 2  # after each task, those of all tasks so far
+        predicted = (
+            (held or tested) * config.test_fraction * (stages + 1) / 2
+        )  # after each task, those of all tasks so far
         total += (steps + predicted * IMAGE / cost) * measured[place]
     return total
 
