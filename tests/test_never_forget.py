@@ -28,11 +28,15 @@ def test_a_change_is_what_it_gains_on_the_same_seeds() -> None:
         *patches("cifar10", [0.70, 0.71, 0.75]),
         *patches("cifar100", [0.40, 0.42, 0.44]),
         *patches("cifar100", [0.41], root=False),
+        *patches("cifar10", [0.5, 0.6], reach=0.0),
+        *patches("cifar10", [0.6], reach=0.0, pool=3),
     ]
     lines = changes(found).splitlines()
     assert lines[2] == "| as it is | 72.0 ± 6.6 (3) | 42.0 ± 5.0 (3) |"
     assert lines[3] == "| `--root false` | **-10.0 ± 2.5 (3)** | +1.0 (1) |"
-    assert len(lines) == 6
+    assert lines[4] == "| `--reach 0.0` | 50.0, 60.0 (2) | not run |"
+    assert lines[5] == "| `--pool 3` with it | +10.0 (1) | not run |"
+    assert len(lines) == 8
 
 
 def test_sizes_stand_in_order_beside_their_cost(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from onepass.report import summary as report
 from onepass.report.significance import Difference, against
 
 STREAMS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+APART = "--reach 0.0"  # parts that do not overlap: the default when the other changes were tried
 NOT_RUN = Difference(None, None, None, 0)
 Finals = dict[int, float]  # by seed
 Row = dict[str, Finals]  # by column
@@ -22,17 +23,27 @@ Name = Callable[[Result], str]
 
 
 def changes(results: Iterable[Result]) -> str:
-    """Patch-LDA as it is, and what each change of it has more or less on the same seeds."""
+    """Patch-LDA as it is and without overlap, and what each change of either has more or less on the same seeds."""
     found = _by(results, lambda one: _changed(one, but="filters"))
     if not found:
         return "Not run yet."
-    plain = min(found, key=len)
-    gains = {name: against({k: group.get(name, {}) for k, group in found.items()}, plain) for name in STREAMS}
-    body = [["as it is", *(_cell(found[plain].get(name, {})) for name in STREAMS)]]
-    for setting in found:
-        if setting != plain:
-            body.append([f"`{setting}`", *(signed(gains[name].get(setting, NOT_RUN)) for name in STREAMS)])
+    body = []
+    for base, title in {"": "as it is", APART: f"`{APART}`"}.items():
+        family = {name: row for name, row in found.items() if (APART in name) == (base == APART)}
+        if base in family:
+            body += [[title, *(_cell(family[base].get(name, {})) for name in STREAMS)], *_gains(family, base)]
     return "\n".join([rows(["Patch-LDA", *STREAMS.values()], body), "", BOLD])
+
+
+def _gains(found: Mapping[str, Row], base: str) -> list[list[str]]:
+    by_stream = {name: against({k: group.get(name, {}) for k, group in found.items()}, base) for name in STREAMS}
+    added = {setting: setting.replace(base, "").replace("  ", " ").strip() for setting in sorted(found)}
+    beside = " with it" if base else ""
+    return [
+        [f"`{added[one]}`{beside}", *(signed(gains.get(one, NOT_RUN)) for gains in by_stream.values())]
+        for one in added
+        if one != base
+    ]
 
 
 def sizes(results: Iterable[Result], costs: Path) -> str:
