@@ -43,9 +43,9 @@ def some_pictures(n: int, seed: int = 0) -> Batch:
     return Batch(x.to(torch.uint8), y)
 
 
-def learned(method: str, problem: Problem, batch: Batch, size: int = 10, **settings: Any) -> Any:
+def learned(method: str, problem: Problem, batch: Batch, batch_size: int = 10, **settings: Any) -> Any:
     learner = onepass.build(method, problem, settings)
-    for rows in torch.arange(len(batch)).split(size):
+    for rows in torch.arange(len(batch)).split(batch_size):
         learner.observe(batch[rows])
     return learner
 
@@ -242,7 +242,7 @@ def explicit_features(learner: PatchLDA, image: Array) -> Array:
 def test_patch_features_are_pooled_responses_to_patches_without_contrast(
     mirror: bool, root: bool, reach: float
 ) -> None:
-    settings = {"filters": 7, "size": 4, "first": 20, "mirror": mirror, "root": root, "reach": reach}
+    settings: dict[str, Any] = {"filters": 7, "size": 4, "first": 20, "mirror": mirror, "root": root, "reach": reach}
     learner = learned("patch-lda", IMAGES, some_pictures(30), **settings)
     assert isinstance(learner, PatchLDA)
     assert learner.ready
