@@ -27,7 +27,7 @@ def body(shape):
 
 TRAINED = [name for name in METHODS if trains(name)]
 STATISTICS = [name for name in METHODS if not trains(name)]
-SHARE = 0.5  # of the digits: enough steps of every method to be killed in
+SHARE = 0.3  # of the digits: enough steps of every method to be killed in
 SMALL: dict[str, dict[str, int]] = {"randumb": {"features": 20}, "patch-lda": {"filters": 5, "first": 300}}
 
 
