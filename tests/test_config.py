@@ -13,7 +13,7 @@ import pytest
 
 from onepass.bench.run_config import RunConfig
 from onepass.cli.flags import Parser, add_settings
-from onepass.config import LearnerConfig, ReplayConfig, choices, option, plain
+from onepass.config import LearnerConfig, ReplayConfig, choices, option, plain, stored_options
 from onepass.errors import UsageError
 from onepass.methods.er import ERConfig
 from onepass.methods.er_fsl import ERFSLConfig
@@ -179,6 +179,16 @@ def test_a_switch_is_true_or_false_on_the_command_line() -> None:
     with pytest.raises(UsageError, match="--warm: '1': allowed are true and false"):
         parser.parse_args(["--warm", "1"])
     assert "--warm {true,false}" in parser.format_help()
+
+
+def test_an_old_word_for_a_value_is_taken_with_a_note_and_is_the_new_one(capsys: pytest.CaptureFixture[str]) -> None:
+    config, parser = method_class("er-fsl+").Config, Parser()
+    add_settings(parser, {"er-fsl+": config})
+    assert parser.parse_args(["--images", "view"]).images == "augmented"
+    assert capsys.readouterr().err == "--images view is called augmented now\n"
+    assert "--images {augmented,both}" in parser.format_help()
+    assert config.from_json({"images": "view"}) == config()
+    assert stored_options(config())["images"] == "view"  # the keys of runs that are stored already
 
 
 def test_an_unknown_setting_names_the_nearest_and_all() -> None:

@@ -11,6 +11,7 @@ import inspect
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -78,7 +79,7 @@ def steps(path: str) -> str:
             "",
             *rows,
             "",
-            f"Peak resident memory over the bare loop's: {held}. Our own work (one linear layer, no views), CPU time a "
+            f"Peak resident memory over the bare loop's: {held}. Our own work (one linear layer, no augmentation), CPU time a "
             f"step: ER {own['er']:.2f} ms, ER-FSL {own['er-fsl']:.2f}; measured once on peers: {others}. "
             f"Keeping an average (`--average`): {kept}, CPU time.",
             "",
@@ -306,7 +307,7 @@ def experiment(argument: str) -> str:
 
 
 def protocol(folder: str) -> str:
-    """One line for each reading of the protocol that was tried."""
+    """One line for each interpretation of the protocol that was tried."""
     heads = ["method", "softmax over", "passes", "losses", "subspace", "accuracy %", "forgetting %", "seeds"]
     rows = ["| " + " | ".join(heads) + " |", "|---|" + "---|" * 7]
     found: dict[str, list[Result]] = {}
@@ -392,8 +393,18 @@ PICTURES: dict[str, Callable[[Path], None]] = {
 }
 
 
+def wrapped(line: str) -> str:
+    if line.startswith("|"):
+        return line
+    indent = "  " if line.startswith("- ") else ""
+    return textwrap.fill(line, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
 def filled(text: str) -> str:
-    return BLOCK.sub(lambda match: match[1] + KINDS[match[2]](match[3]).strip() + "\n" + match[4], text)
+    def block(match: re.Match[str]) -> str:
+        return match[1] + "\n".join(map(wrapped, KINDS[match[2]](match[3]).strip().splitlines())) + "\n" + match[4]
+
+    return BLOCK.sub(block, text)
 
 
 def main() -> int:

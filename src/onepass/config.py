@@ -9,6 +9,7 @@ import math
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, TypeVar
 
 from onepass.errors import UsageError
@@ -26,16 +27,18 @@ def option(
     ablation: bool = False,
     measure: bool = False,
     since: str = "",
+    before: Mapping[str, str] = MappingProxyType({}),
 ) -> Any:
     """A dataclass field with its help text and the closed range of its values, in which the default need not lie.
 
     An ablation makes another method. A measure of a run changes nothing else of it. `since` is the version that brought
-    the option, if runs were stored before it: at its default, it leaves their keys as they were.
+    the option, if runs were stored before it: at its default, it leaves their keys as they were. `before` has what
+    values were called in 0.1.0, and what they are called now: the old words are still taken, and stand in keys.
     """
     limits = {"low": low, "high": high}
     return field(
         default=default,
-        metadata={"help": help, **limits, "ablation": ablation, "measure": measure, "since": since},
+        metadata={"help": help, **limits, "ablation": ablation, "measure": measure, "since": since, "before": before},
     )
 
 
@@ -49,6 +52,9 @@ def check_options(config: Any) -> None:
     kinds = kinds_of(type(config))  # type: ignore[arg-type]  # dataclasses have a hash here
     for name, entry in options(config).items():
         value = getattr(config, name)
+        if isinstance(value, str) and value in entry.metadata["before"]:
+            value = entry.metadata["before"][value]
+            object.__setattr__(config, name, value)
         _check(entry, kinds[name], value)
         if isinstance(value, int) and plain(kinds[name]) is float:
             object.__setattr__(config, name, float(value))
@@ -58,7 +64,7 @@ def stored_options(config: Any) -> dict[str, Any]:
     """The values by which a stored run is known: later options take part once they are set."""
     values = {name: (getattr(config, name), entry) for name, entry in options(config).items()}
     return {
-        name: value
+        name: next((old for old, now in entry.metadata["before"].items() if now == value), value)
         for name, (value, entry) in values.items()
         if not (entry.metadata["since"] and value == entry.default)
     }

@@ -13,7 +13,7 @@ def cores() -> int:
 
 
 def host_facts(device: str) -> dict[str, Any]:
-    """Bits are promised to be the same for the same versions, device and threads."""
+    """Bits are the same for the same versions, device and threads."""
     import numpy
     import torch
 

@@ -292,7 +292,7 @@ def rivals(results: Sequence[Result], folder: Path) -> str:
         ]
         for (name, pair), gain, p in zip(pairs.items(), gains, adjusted, strict=True)
     ]
-    heads = [TITLES[stream], "ten, two views each", "thirty, one view each", "gain"]
+    heads = [TITLES[stream], "ten, each also augmented", "thirty, only augmented", "gain"]
     return "\n".join([rows(heads, body), "", BOLD])
 
 

@@ -258,10 +258,10 @@ def test_check_judges_a_learner_of_ones_own(tmp_path: Path) -> None:
         "    def step(self, loss): return loss.detach()\n"
     )
     good = onepass("check", "mine:Good", cwd=tmp_path)
-    assert (good.returncode, f"keeps {len(PROMISES)} of {len(PROMISES)} promises" in good.stdout) == (0, True)
+    assert (good.returncode, f"passes {len(PROMISES)} of {len(PROMISES)} contract checks" in good.stdout) == (0, True)
     bad = onepass("check", "mine:Bad", cwd=tmp_path)
     assert bad.returncode == 1
-    assert "broken  learns" in bad.stdout
+    assert "failed  learns" in bad.stdout
 
 
 @pytest.mark.system

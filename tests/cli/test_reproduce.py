@@ -306,7 +306,7 @@ def test_verdicts_follow_the_paired_differences() -> None:
     assert words["without L_b accuracy falls"] == ("-5 ± 2.48", "not held")
     assert words["one subspace for all tasks is worse"] == (
         "+1.67 ± 19",
-        "undecided; in the mean as claimed; 3 runs tell no less than 24.9",  # 3.264 standard deviations of 0, -5, 10
+        "undecided; in the mean as claimed; 3 runs detect no less than 24.9",  # 3.264 standard deviations of 0, -5, 10
     )
     assert [row[3].text for row in shown.rows][:2] == ["1.88", "3.26"]
     assert words["without gamma accuracy falls"] == ("-", "left out")

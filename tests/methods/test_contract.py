@@ -300,7 +300,7 @@ def test_an_average_of_a_part_of_what_predicts_is_caught() -> None:
 
 
 def test_all_broken_promises_are_named_at_once() -> None:
-    with pytest.raises(ContractError, match=r"EmptyReplayIsNaN breaks \d+ of \d+ promises") as caught:
+    with pytest.raises(ContractError, match=r"EmptyReplayIsNaN fails \d+ of \d+ contract checks") as caught:
         check_learner(EmptyReplayIsNaN)
     assert "empty memory" in str(caught.value)
 

@@ -1,4 +1,4 @@
-"""ER-DVC: two views that agree, and a replay of those whose last-layer gradient the next step would enlarge most."""
+"""ER-DVC: an image and its augmentation agree, and a replay of those whose last-layer gradient the next step would enlarge most."""
 
 from __future__ import annotations
 

@@ -47,11 +47,11 @@ def test_its_loss_is_er_fsls_over_one_joint_pass() -> None:
 def test_it_learns_a_view_of_each_image_or_the_image_too() -> None:
     batch, more, augment = labelled([0, 1, 1]), labelled([2, 3], seed=1), AUGMENTATIONS["digits"]
     assert augment is not None
-    for images in ("view", "both"):
+    for images in ("augmented", "both"):
         learner = make(ERFSLPlus, normed_net(8, 4), augment="digits", subspace=3, images=images)
         drawn = augment(torch.cat([batch.x, more.x]) / 255, copy.deepcopy(learner.rng))  # in one go
         (x, y), (x_more, y_more) = learner.views(batch, more)
-        if images == "view":
+        if images == "augmented":
             assert torch.equal(torch.cat([x, x_more]), drawn)
             assert (y.tolist(), y_more.tolist()) == ([0, 1, 1], [2, 3])
         else:

@@ -12,7 +12,7 @@ from onepass.bench.stream import TaskData
 from onepass.data import Dataset
 from onepass.learner.contract import CHUNK, BaseLearner
 
-QUICK_IMAGES = 100  # test images of each class that a look in mid-stream predicts
+QUICK_IMAGES = 100  # test images of each class that an evaluation in mid-stream predicts
 PASSES = 8  # for which images are read at once: between two of these the average and the last weights change places
 
 

@@ -76,13 +76,13 @@ def lowest_class(confusion: Confusion) -> float | None:
 
 
 def average_anytime(points: Matrix) -> float:
-    """The mean over all looks during training of the accuracy on the tasks met so far (Caccia et al., 2022)."""
+    """The mean over all evaluations during training of the accuracy on the tasks met so far (Caccia et al., 2022)."""
     return mean([mean(point) for point in points])
 
 
 def worst_case(points: Matrix, matrix: Matrix) -> float:
     """WC-ACC at the end (De Lange et al., 2023): the last task's accuracy, and of each earlier task the lowest that it
-    had at any look after it was learned, averaged over tasks. `points` are accuracies by task met so far."""
+    had at any evaluation after it was learned, averaged over tasks. `points` are accuracies by task met so far."""
     looks = [*points, *matrix]
     lowest = [min(look[j] for look in looks if len(look) > j + 1) for j in range(len(matrix) - 1)]
     return mean([*lowest, matrix[-1][-1]])

@@ -11,7 +11,7 @@ from onepass.names import NET_NAMES
 
 
 def check(command: str, words: Sequence[str]) -> None:
-    parser = Parser(prog="onepass check", description="Test a learner against every promise of the contract.")
+    parser = Parser(prog="onepass check", description="Run all contract checks on a learner.")
     parser.add_argument("learner", metavar="MODULE:CLASS", help="a subclass of onepass.Learner, or a method's name")
     parser.add_argument("--net", default="", help=f"{', '.join(NET_NAMES)}, or MODULE:FACTORY (default: one layer)")
     parser.add_argument("--vectors", action="store_true", help="on vectors of 12 numbers (default: on 8x8 images)")
@@ -24,9 +24,9 @@ def check(command: str, words: Sequence[str]) -> None:
 
     torch.set_num_threads(1)  # more of them only wait for each other over networks as small as these
     broken, on = 0, VECTORS if values.vectors else IMAGES
-    for promise, problem in failures(cls, problem=on, net=values.net):
+    for name, problem in failures(cls, problem=on, net=values.net):
         broken += bool(problem)
-        print(f"{'broken' if problem else 'kept  '}  {promise}" + (f": {problem}" if problem else ""))
-    print(f"{cls.__name__} keeps {len(PROMISES) - broken} of {len(PROMISES)} promises")
+        print(f"{'failed' if problem else 'passed'}  {name}" + (f": {problem}" if problem else ""))
+    print(f"{cls.__name__} passes {len(PROMISES) - broken} of {len(PROMISES)} contract checks")
     if broken:
         raise RunError(f"{cls.__name__} breaks the contract")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import difflib
+import sys
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -119,6 +120,9 @@ def _add(parser: argparse._ActionsContainer, entry: dataclasses.Field[Any], kind
             found = plain(kind)(word)
         except ValueError:
             raise argparse.ArgumentTypeError(f"expected {plain(kind).__name__}, got {word!r}") from None
+        if found in entry.metadata["before"]:
+            found = entry.metadata["before"][found]
+            print(f"{_flag(entry.name)} {word} is called {found} now", file=sys.stderr)
         if isinstance(found, (int, float)):
             try:
                 check_limits(entry, found)

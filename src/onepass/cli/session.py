@@ -28,7 +28,7 @@ class Session:
         self.datasets = Datasets(values.data_dir, bad_images=values.bad_images, tell=_tell)
 
     def read(self, runs: Sequence[RunConfig]) -> None:
-        """Each data set that the runs need, so that the first reading has a bar of its own."""
+        """Each data set that the runs need, so that reading it for the first time has a bar of its own."""
         for stream, size in dict.fromkeys((run.stream, run.image_size) for run in runs):
             with Bar(f"reading {stream}, the first time only") as bar:
                 self.datasets.progress = bar.report

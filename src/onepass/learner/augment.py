@@ -38,10 +38,10 @@ def decode(x: Tensor) -> Tensor:
 
 
 def colour(x: Tensor, generator: torch.Generator) -> Tensor:
-    """The paper's view: crop, flip, colour jitter, grayscale; one-channel images are only cropped and flipped."""
+    """The paper's augmentation: crop, flip, colour jitter, grayscale; one-channel images are only cropped and flipped."""
     if x.shape[1] not in (1, 3):
         raise ValueError(
-            f"colour views need 3 channels (or 1: crop and flip only), got {x.shape[1]}; try digits or none"
+            f"augmentation colour: expected 3 channels (or 1: crop and flip only), got {x.shape[1]}; try digits or none"
         )
     box = draw_boxes(len(x), x.shape[2], x.shape[3], (0.2, 1.0), generator)
     flip = torch.rand(len(x), generator=generator) < 0.5
@@ -117,7 +117,7 @@ def crop(x: Tensor, box: tuple[Tensor, Tensor, Tensor, Tensor], flip: Tensor) ->
     Rounding may leave [0, 1] by an ulp: callers clamp when they are done.
     """
     if not x.is_floating_point():
-        raise ValueError(f"views need a float batch in [0, 1], got {x.dtype}; decode(x) makes one")
+        raise ValueError(f"expected a float batch in [0, 1], got {x.dtype}; decode(x) makes one")
     n, _, height, width = x.shape
     top, left, h, w = box
     across = _positions(left, w, width)

@@ -118,14 +118,14 @@ class Learner(BaseLearner):
         return loss.detach()
 
     def images_and_views(self, *batches: Batch) -> list[tuple[Tensor, Tensor]]:
-        """For each batch its images and one view of each, drawn in one go; without views, the images again."""
+        """For each batch its images and one augmentation of each, drawn in one go; without any, the images again."""
         sizes = [len(batch) for batch in batches]
         images = torch.cat([decode(batch.x) for batch in batches])
         seen = images if self.augment is None else self.augment(images, self.rng)
         return list(zip(images.split(sizes), seen.split(sizes), strict=True))
 
     def views(self, *batches: Batch) -> list[tuple[Tensor, Tensor]]:
-        """For each batch its images followed by one view of each (if the stream has views), with labels."""
+        """For each batch its images followed by one augmentation of each (if the stream has any), with labels."""
         if self.augment is None:
             return [(decode(batch.x), batch.y) for batch in batches]
         pairs = zip(self.images_and_views(*batches), batches, strict=True)

@@ -3,7 +3,7 @@
     from onepass import check_learner
     check_learner(MyLearner)
 
-It learns a toy problem for a few seconds; the promises themselves are in `promises`.
+It learns a toy problem for a few seconds; the checks themselves are in `promises`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["PROMISES", "ContractError", "check_learner", "failures"]
 
 
 class ContractError(AssertionError):
-    """A learner breaks a promise."""
+    """A learner fails a contract check."""
 
 
 def check_learner(
@@ -33,13 +33,13 @@ def check_learner(
     problem: Problem = IMAGES,
     net: str | Factory = "",
 ) -> None:
-    """Raise ContractError if the learner breaks a promise of the contract; all broken ones are named.
+    """Raise ContractError if the learner fails a contract check; all failed ones are named.
 
     It learns six classes of images, or of vectors with `problem=onepass.learner.toy_problem.VECTORS`.
     """
     broken = [f"{promise}: {what}" for promise, what in failures(cls, config, problem=problem, net=net) if what]
     if broken:
-        raise ContractError(f"{cls.__name__} breaks {len(broken)} of {len(PROMISES)} promises\n" + "\n".join(broken))
+        raise ContractError(f"{cls.__name__} fails {len(broken)} of {len(PROMISES)} contract checks\n" + "\n".join(broken))
 
 
 def failures(
@@ -50,7 +50,7 @@ def failures(
     problem: Problem = IMAGES,
     net: str | Factory = "",
 ) -> Iterator[tuple[str, str]]:
-    """Each promise (or only those named) with what broke it, or with an empty string."""
+    """Each contract check (or only those named) with what failed, or with an empty string."""
     if not (isinstance(cls, type) and issubclass(cls, BaseLearner)):
         raise UsageError(f"expected a subclass of onepass.Learner, got {cls!r}")
     trial = Trial(cls, cls.Config() if config is None else config, problem, net)

@@ -49,6 +49,6 @@ def positives_mean(losses: Tensor, positive: Tensor) -> Tensor:
 
 
 def partners_mean(losses: Tensor) -> Tensor:
-    """Mean over rows of the one entry that is the other view, where rows are n images and then n views of them."""
+    """Mean over rows of the one entry that is its partner, where rows are n images and then n augmentations of them."""
     n = len(losses) // 2
     return torch.cat([losses.diagonal(n), losses.diagonal(-n)]).mean()

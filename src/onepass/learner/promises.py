@@ -1,4 +1,4 @@
-"""The promises of the contract: each is a function of a `Trial` that fails by AssertionError."""
+"""The contract checks: each is a function of a `Trial` that fails by AssertionError."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the contract's promises share: fresh learners of a class on a toy problem, and passes that are made once."""
+"""What the contract checks share: fresh learners of a class on a toy problem, and passes that are made once."""
 
 from __future__ import annotations
 

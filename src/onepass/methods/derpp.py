@@ -48,7 +48,7 @@ class DERPP(Learner):
     def loss(self, batch: Batch, replay: Batch) -> Tensor:
         parts = self.replayed(replay)
         (logits, y), *passes = self.forward_batches(self.net, batch, *(part for part, _, _ in parts), joint=False)
-        batch.keep(logits=logits[: len(batch)])  # of the images, not of their views; from before the step
+        batch.keep(logits=logits[: len(batch)])  # of the images, not of their augmentations; from before the step
         loss = self.cross_entropy(logits, y)
         for (logits, y), (part, alpha, beta) in zip(passes, parts, strict=True):
             if alpha:
@@ -63,7 +63,7 @@ class DERPP(Learner):
 
 
 def drift(logits: Tensor, stored: Tensor) -> Tensor:
-    """Mean squared distance of the logits of images and views to those stored with the images.
+    """Mean squared distance of the logits of images and augmentations to those stored with the images.
 
     A class that did not exist when the sample was stored (NaN) counts as no distance.
     """

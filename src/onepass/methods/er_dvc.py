@@ -14,18 +14,18 @@ from onepass.learner.batch import Batch
 from onepass.learner.net import linear, widen
 from onepass.methods.mir import MIR, MIRConfig
 
-HIDDEN = 128  # units of the small network that sees both views
+HIDDEN = 128  # units of the small network that sees an image and its augmentation
 
 
 @dataclass(frozen=True)
 class ERDVCConfig(MIRConfig):
     dl_weight: float = option(
-        2.0, "weight of the distance of both views' predictions from the joint one (lambda)", low=0
+        2.0, "weight of the distance of both predictions from the joint one (lambda)", low=0
     )
 
 
 class ERDVC(MIR):
-    """An image and a view of it shall be predicted alike, each as from both together, and all classes equally often.
+    """An image and an augmentation of it shall be predicted alike, each as from both together, and all classes equally often.
     Of some random candidates from the memory, replay those whose gradient a step on the new batch would enlarge most.
 
     L(batch) = CE + mean over P, P', Q of <mean P, log mean P> + lambda mean(|Q - P|, |Q - P'|), Q = softmax q(l, l')
@@ -46,7 +46,7 @@ class ERDVC(MIR):
 
     def batch_loss(self, batch: Batch) -> Tensor:
         [(logits, y)] = self.forward_batches(self.net, batch, joint=False)
-        pair = logits[: len(batch)], logits[-len(batch) :]  # images and views; without views, the images twice
+        pair = logits[: len(batch)], logits[-len(batch) :]  # images and augmentations; without any, the images twice
         joint = self.qnet(torch.cat(pair, dim=1))
         p = self.scoped(torch.stack([*pair, joint])).softmax(dim=-1)
         distance = (p[:2] - p[2]).abs().sum(
@@ -62,7 +62,7 @@ class ERDVC(MIR):
         old = self.problem.n_classes
         super().widen(n_classes)
         inner, outer = (layer for layer in self.qnet if isinstance(layer, nn.Linear))
-        widen(inner, self.rng, columns=[old, 2 * old] * (n_classes - old))  # at the end of each view's logits
+        widen(inner, self.rng, columns=[old, 2 * old] * (n_classes - old))  # at the end of each of the two's logits
         widen(outer, self.rng, outputs=n_classes)
 
 

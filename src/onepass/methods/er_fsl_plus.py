@@ -22,15 +22,19 @@ from onepass.methods.er_fsl import ERFSL, ERFSLConfig
 class ERFSLPlusConfig(ERFSLConfig):
     replay: int = option(30, "memory samples replayed in each step", low=1)
     gamma: float = option(0.7, "weight of the replayed loss; 1 - gamma weighs the new batch", low=0, high=1)
-    images: Literal["view", "both"] = option("view", "what is learned of each image: a view, or the image and a view")
+    images: Literal["augmented", "both"] = option(
+        "augmented",
+        "what is learned of each image: an augmentation alone, or the image and an augmentation",
+        before={"view": "augmented"},
+    )
     forward: Forward = option("joint", FORWARD)
     average: float | None = option(0.98, "decay a step of the average of the weights that predicts", low=0, high=1)
 
 
 class ERFSLPlus(ERFSL):
-    """ER-FSL's loss, over new and replayed samples in one pass. Each image is learned as one view, where ER-FSL learns
-    the image and a view, so that three times as many can be replayed for the same work. The memory holds every class
-    alike. An average of the weights predicts.
+    """ER-FSL's loss, over new and replayed samples in one pass. Each image is learned as one augmentation. ER-FSL
+    learns the image too; so three times as many can be replayed for the same work. The memory holds every class alike.
+    An average of the weights predicts.
 
     memory: a class that ever was the largest keeps a fair sample of itself; any other takes its place from the largest
     V, v = averages of the weights W of the head and of those of the network, their statistics too, after each step:

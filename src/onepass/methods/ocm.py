@@ -39,7 +39,7 @@ def light_view(x: Tensor, rng: torch.Generator, mirrored: float = 0.5) -> Tensor
 
 
 def alike(y: Tensor, views: int) -> Tensor:
-    """Which rows have one label and one transform, for so many views of all 16 transforms of these samples."""
+    """Which rows have one label and one transform, for so many forms of all 16 transforms of these samples."""
     one_transform: Tensor = torch.block_diag(*16 * [y[:, None] == y])
     return one_transform.repeat(views, views)
 
@@ -80,7 +80,7 @@ class TransformContrast(Learner):
         return scale * u @ (u + z[:, first : first + size]).T, u
 
     def new_contrast(self, similarity: Tensor, y: Tensor) -> Tensor:
-        """NEW: the loss of each row's own view or image, and twice the mean over all rows that are alike."""
+        """NEW: the loss of each row's own augmentation or image, and twice the mean over all rows that are alike."""
         losses = pair_losses(similarity, self.config.temperature, itself=False)
         return partners_mean(losses) + 2 * positives_mean(losses, alike(y, views=2))
 
@@ -93,8 +93,8 @@ class OCM(TransformContrast):
     """Features keep whatever tells an image under one of 16 transforms from all others, not only what tells the task's
     classes apart. What was known before the task is held by contrast with a copy of the network from its beginning.
 
-    first task: L = NEW(new) + CE(view of new)
-    later:      L = NEW(new) + UNI(replayed) + PRE(replayed, copy) + CE(view of replayed) + MSE(old logits, copy's)
+    first task: L = NEW(new) + CE(augmented new)
+    later:      L = NEW(new) + UNI(replayed) + PRE(replayed, copy) + CE(augmented replayed) + MSE(old logits, copy's)
     NEW, UNI and PRE are means of -log(exp(s_ij / tau) / sum_k exp(s_ik / tau)) over pairs of one class and transform
     """
 
@@ -116,7 +116,7 @@ class OCM(TransformContrast):
     def loss(self, batch: Batch, replay: Batch) -> Tensor:
         turned = [transforms(decode(part.x)) for part in (batch, replay) if len(part)]
         views = [view for x in turned for view in (x, light_view(x, self.rng))]
-        # One pass, so that batch-norm sees new and replayed, images and views together.
+        # One pass, so that batch-norm sees new and replayed, images and augmentations together.
         new, *replayed = self.net.features(torch.cat(views)).split([2 * len(x) for x in turned])
         loss = self.new_contrast(self.similarity(new)[0], batch.y)
         if replayed:

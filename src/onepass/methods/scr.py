@@ -25,7 +25,7 @@ class SCRConfig(ReplayConfig):
 
 class SCR(Learner):
     """Features of one class are pulled together and those of others pushed away, among new and replayed samples and
-    their views. An image is then given the class whose stored samples have the nearest mean feature.
+    their augmentations. An image is then given the class whose stored samples have the nearest mean feature.
 
     L = mean over rows a, and over rows b of the same class, of -log(exp(u_a u_b / tau) / sum_c exp(u_a u_c / tau))
     prediction: argmax over classes of f(x) m_c, with m_c the direction of the mean of f over the stored samples of c
@@ -47,7 +47,7 @@ class SCR(Learner):
         return super().learn(batch, replay)
 
     def loss(self, batch: Batch, replay: Batch) -> Tensor:
-        # Batch-norm sees images and views apart, but new and replayed samples together.
+        # Batch-norm sees images and augmentations apart, but new and replayed samples together.
         passes = (torch.cat(part) for part in zip(*self.images_and_views(replay, batch), strict=True))
         vectors = torch.cat([self.project(self.net.features(x)) for x in passes])
         return supcon(F.normalize(vectors), torch.cat([replay.y, batch.y]).repeat(2), self.config.temperature)

@@ -49,7 +49,7 @@ class Cell:
     runs: tuple[RunConfig, ...]
     tags: tuple[str, ...]  # what --only may call it
     printed: Mapping[str, Printed] = field(default_factory=dict)
-    group: str = ""  # only cells of one group are rivals
+    group: str = ""  # only cells of one group are compared
     clipped: bool = False  # the paper's would be larger than the network here: no test of what the paper says of it
 
 
@@ -121,7 +121,7 @@ def _cell(selection: Selection, method: str, paper: str, stream: str, memory: in
 
 
 def _table2(selection: Selection) -> Experiment:
-    """Two readings of "the setup described in CBA": the rate alone, which the text names, and its batches and order."""
+    """Two interpretations of "the setup described in CBA": the rate alone, which the text names, and its batches and order."""
     columns = {"cifar10": (200, 500), "cifar100": (2000, 5000)}
     readings: dict[str, dict[str, Any]] = {
         "lr 0.03": {"settings": {"lr": 0.03}},

@@ -178,4 +178,4 @@ def _word(difference: significance.Difference, could: str) -> str:
         return "held" if difference.mean > 0 else "not held"
     if could == "-":
         return f"undecided; {side} claimed, by the same in every run"
-    return f"undecided; in the mean {side} claimed; {difference.n} runs tell no less than {could}"
+    return f"undecided; in the mean {side} claimed; {difference.n} runs detect no less than {could}"

@@ -77,7 +77,7 @@ def curves(results: Sequence[Result], path: Path) -> None:
         if not steps:
             raise UsageError(f"the runs of {method} never measured at the same step: train them with one --anytime K")
         found.append(Curve(method, steps, [[one[step] for step in steps] for one in looks]))
-    words = Words("steps", "accuracy on all tasks met so far, %", "at the last look")
+    words = Words("steps", "accuracy on all tasks met so far, %", "at the last evaluation")
     _draw(looked, found, words, path, _basis(results, apart))
 
 

@@ -1,4 +1,4 @@
-"""Is a difference between two methods real? Runs with equal seeds met equal streams, so differences are paired."""
+"""Is a difference between two methods significant? Runs with equal seeds met equal streams, so differences are paired."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def significant(difference: Difference) -> bool:
 
 
 def best(groups: Mapping[str, Mapping[int, float]]) -> str | None:
-    """The row with the highest mean, if its difference to every other row is real; groups are seed -> value."""
+    """The row with the highest mean, if its difference to every other row is significant; groups are seed -> value."""
     if len(groups) < 2:
         return None
     top = max(groups, key=lambda name: mean(list(groups[name].values())))

@@ -86,7 +86,7 @@ function colour(panel, group) {
   draw();
 }
 
-/** What differs from the first view, as the part of an address after its #. */
+/** What differs from the page as it opens, as the part of an address after its #. */
 function address() {
   const first = usual(), words = new URLSearchParams();
   for (const kind of Object.keys(all)) {
