@@ -12,7 +12,8 @@ from onepass.methods.registry import METHODS, trains
 from onepass.report import grouping, tables
 from onepass.report import summary as report
 
-COLUMNS = ("method", "final accuracy %", "forgetting %", "just after learning %", "lowest class %", "runs")
+ACCURACY = ("final accuracy %", "by last weights %", "by average %")
+COLUMNS = ("method", *ACCURACY, "forgetting %", "just after learning %", "lowest class %", "runs")
 
 
 def measured(results: Sequence[Result]) -> str:
@@ -24,7 +25,8 @@ def measured(results: Sequence[Result]) -> str:
     rows = [[row[place] for place in kept] for row in ranked]
     title = f"{_conditions(results)}:\n`{_command(results)}`"
     heads = [found.heads[place] for place in kept]
-    return tables.markdown(replace(found, title=title, heads=heads, rows=rows))
+    notes = [note for note in found.notes if note != report.HELD]  # a column that is not among them
+    return tables.markdown(replace(found, title=title, heads=heads, rows=rows, notes=notes))
 
 
 def _conditions(results: Sequence[Result]) -> str:

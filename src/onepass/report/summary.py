@@ -43,8 +43,7 @@ COLUMNS: dict[str, tuple[str, Callable[[Result], float | None]]] = {
 
 
 NOTE = (
-    "mean ± 95 % Student-t interval over runs; forgetting as in Chaudhry et al. 2018, transfer as in Lopez-Paz and "
-    "Ranzato 2017"
+    "mean ± 95 % Student-t interval over runs; forgetting: Chaudhry et al. 2018; transfer: Lopez-Paz and Ranzato 2017"
 )
 
 
