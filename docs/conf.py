@@ -22,6 +22,7 @@ include_patterns = ["*.md", "docs/**.md", "studies/**.md", "results/README.md"]
 exclude_patterns = [".*", "build", "**/.*"]
 nitpicky = True
 
+myst_enable_extensions = ["html_image"]  # pictures with a width
 myst_heading_anchors = 3  # links to headings, as GitHub makes them
 
 default_role = "code"  # docstrings write `name`

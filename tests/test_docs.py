@@ -113,7 +113,7 @@ def test_the_pretrained_network_of_the_guide_gives_features(tmp_path: Path, monk
 
 
 def test_the_guide_says_how_many_checks_there_are() -> None:
-    assert "tries twenty of them" in (ROOT / "docs/adding-a-method.md").read_text()
+    assert "makes twenty checks" in (ROOT / "docs/adding-a-method.md").read_text()
     assert len(PROMISES) == 20
 
 
