@@ -25,6 +25,7 @@ nitpicky = True
 myst_enable_extensions = ["html_image"]  # pictures with a width
 myst_heading_anchors = 3  # links to headings, as GitHub makes them
 
+highlight_language = "none"  # commands
 default_role = "code"  # docstrings write `name`
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"

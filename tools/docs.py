@@ -58,6 +58,13 @@ def on_whole_streams(folder: str) -> list[Result]:
     return [one for name in WHOLE for one in stored(f"{folder}/{name}")]
 
 
+def on_the_leaderboard(argument: str) -> str:
+    """STREAM:FOLDER,FOLDER"""
+    stream, _, folders = argument.partition(":")
+    found = [one for name in folders.split(",") for one in stored(name)]
+    return leaderboard([one for one in found if one.config.stream == stream])
+
+
 def table(folder: str) -> str:
     return report.markdown(stored(folder))
 
@@ -373,7 +380,7 @@ KINDS: dict[str, Callable[[str], str]] = {
     "orchestration": orchestration,
     "names": names,
     "commands": commands,
-    "leaderboard": lambda folders: leaderboard([one for name in folders.split(",") for one in stored(name)]),
+    "leaderboard": on_the_leaderboard,
     "headline": lambda folder: headline(stored(folder)),
     "whole": lambda folder: whole_streams(on_whole_streams(folder)),
     "short": lambda folder: short(on_whole_streams(folder)),

@@ -10,36 +10,39 @@ from cells import ROOT
 from lines import with_settings
 from onepass.bench import metrics
 from onepass.bench.result import Result
-from onepass.methods.registry import METHODS
+from onepass.methods.registry import METHODS, is_reference
 from onepass.report import summary as report
+from whole_streams import label
 
 HEADS = ["", "method", "last weights %", "average %", "forgetting %", "FLOPs / ER", "model bytes / ER", "n", "command"]
 
 
 def leaderboard(results: Sequence[Result]) -> str:
-    """Runs on test samples; the highest mean first, by whichever weights. IID and IID++ take no rank."""
+    """Runs on test samples; the highest mean first, by whichever weights. IID and IID++ take no rank. Rows that are not a
+    method's defaults have neither rank nor costs, which were measured for the defaults."""
     groups: dict[str, list[Result]] = {}
     for one in results:
         if not one.config.validate and one.config.method in METHODS:
             groups.setdefault(_line(one), []).append(one)
-    bytes_over_er = json.loads((ROOT / "results/benchmarks/cost.json").read_text())
+    measured = json.loads((ROOT / "results/benchmarks/cost.json").read_text())
     ranked = sorted(groups.items(), key=lambda pair: -max(filter(None, _means(pair[1]))))
     lines = ["| " + " | ".join(HEADS) + " |", "|---:|---|" + "---:|" * 6 + "---|"]
     rank = 0
     for line, group in ranked:
         name = group[0].config.method
-        reference = name in ("iid", "iid++")
-        rank += not reference
+        title = label(group[0])
+        default = title == METHODS[name].title
+        ranks = default and not is_reference(name)
+        rank += ranks
         last, average = _sides(group)
-        kept = bytes_over_er.get(name, {}).get("model")
+        cost = measured.get(name, {}) if default else {}
         cells = [
-            "-" if reference else str(rank),
-            METHODS[name].title,
+            str(rank) if ranks else "-",
+            title,
             values([one.final_accuracy for one in last]),
             values([one.final_accuracy for one in average]),
             values([one.forgetting for one in last or average if one.forgetting is not None]),
-            f"{METHODS[name].cost:g}",
-            "-" if kept is None else f"{kept:.2f}",
+            *(f"{cost[kind]:.3g}" if kind in cost else "-" for kind in ("flops", "model")),
             str(len({one.config.seed for one in group})),
             f"`{line}`",
         ]

@@ -20,7 +20,7 @@ def whole_streams(results: Sequence[Result]) -> str:
     whole = [one for one in results if one.config.fraction == 1 and not one.config.validate]
     groups: dict[str, dict[str, list[Result]]] = {}
     for one in whole:
-        groups.setdefault(_label(one), {}).setdefault(one.config.stream, []).append(one)
+        groups.setdefault(label(one), {}).setdefault(one.config.stream, []).append(one)
     ranked = sorted(groups.items(), key=lambda pair: -_height(pair[1]))
     body = [[label, *(cell for name in STREAMS for cell in _cells(group.get(name, [])))] for label, group in ranked]
     heads = ["method", *(text for name in ("CIFAR-10", "CIFAR-100") for text in (name, "last weights", "n", "printed"))]
@@ -29,13 +29,13 @@ def whole_streams(results: Sequence[Result]) -> str:
 
 def short(results: Sequence[Result]) -> str:
     """Some rows of it, by the last weights unless an average is part of the method, without what was printed."""
-    chosen = [one for one in results if one.config.method in SHORT and "reach" not in _label(one)]
+    chosen = [one for one in results if one.config.method in SHORT and "reach" not in label(one)]
     lines = whole_streams(by_last_weights(chosen)).splitlines()[2:]
     body = [[cells[place] for place in (0, 1, 3, 5, 7)] for cells in (line[2:-2].split(" | ") for line in lines)]
     return rows(["method", "CIFAR-10", "n", "CIFAR-100", "n"], body)
 
 
-def _label(result: Result) -> str:
+def label(result: Result) -> str:
     """The method, and those of its own settings that are not the defaults."""
     settings = result.config.learner_config
     shared = ("average", "memory")
