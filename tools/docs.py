@@ -86,8 +86,8 @@ def steps(path: str) -> str:
             "",
             *rows,
             "",
-            f"Peak resident memory over the bare loop's: {held}. Our own work (one linear layer, no augmentation), CPU time a "
-            f"step: ER {own['er']:.2f} ms, ER-FSL {own['er-fsl']:.2f}; measured once on peers: {others}. "
+            f"Peak resident memory over the bare loop's: {held}. Our own work (one linear layer, no augmentation), CPU "
+            f"time a step: ER {own['er']:.2f} ms, ER-FSL {own['er-fsl']:.2f}; measured once on peers: {others}. "
             f"Keeping an average (`--average`): {kept}, CPU time.",
             "",
         ]

@@ -18,8 +18,8 @@ HEADS = ["", "method", "last weights %", "average %", "forgetting %", "FLOPs / E
 
 
 def leaderboard(results: Sequence[Result]) -> str:
-    """Runs on test samples; the highest mean first, by whichever weights. IID and IID++ take no rank. Rows that are not a
-    method's defaults have neither rank nor costs, which were measured for the defaults."""
+    """Runs on test samples; the highest mean first, by whichever weights. IID and IID++ take no rank. Rows
+    that are not a method's defaults have neither rank nor costs, which were measured for the defaults."""
     groups: dict[str, list[Result]] = {}
     for one in results:
         if not one.config.validate and one.config.method in METHODS:

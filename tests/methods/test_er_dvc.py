@@ -1,4 +1,4 @@
-"""ER-DVC: an image and its augmentation agree, and a replay of those whose last-layer gradient the next step would enlarge most."""
+"""ER-DVC: an image and its augmentation agree; replay of those whose last-layer gradient would grow most."""
 
 from __future__ import annotations
 

@@ -135,3 +135,14 @@ def test_the_forms_by_their_suffix() -> None:
         "tex": latex(TABLE),
         "csv": csv_text(TABLE),
     }
+
+
+def test_a_comparison_fits_a_terminal_of_80_columns_with_every_column() -> None:
+    heads = ["method", "final accuracy %", "forgetting %", "backward transfer %", "just after learning %"]
+    heads += ["lowest class %", "MB held", "runs"]
+    cells = ["FINE-TUNE", "17.9 ± 4.0", "93.0 ± 8.0", "-93.0 ± 8.0", "92.3 ± 7.9", "41.4 ± 31.5", "0.3", "5"]
+    console = Console(width=80, file=io.StringIO())
+    console.print(rich_table(Table("digits", heads, [[Cell(text) for text in cells]])))
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue()
+    assert "runs" in shown and all(word in shown for cell in cells for word in cell.split(" "))

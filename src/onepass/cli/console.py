@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from onepass.report.tables import Table
+
 
 PLAIN = {
     "±": "+-",
@@ -61,3 +63,14 @@ def console(width: int = 120) -> Console:
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() else width)
+
+
+def show(table: Table, width: int = 120) -> None:
+    """A table and its notes, which a terminal gets wrapped between words, and a file as they are."""
+    from rich.text import Text
+
+    from onepass.report.tables import rich_table
+
+    output = console(width)
+    output.print(rich_table(table))
+    output.print(Text("\n".join(table.notes)), soft_wrap=not sys.stdout.isatty())

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from onepass.cli.console import console
+from onepass.cli.console import show
 from onepass.cli.flags import Parser
 from onepass.data.catalog import STREAMS
 from onepass.methods.registry import METHODS
@@ -26,7 +26,6 @@ def cost(command: str, words: Sequence[str]) -> None:
     values = parser.parse(words)
     from onepass.cli.progress import Bar
     from onepass.paper.table5 import counted
-    from onepass.report import tables
 
     with Bar("counting") as bar:
         facts, table = counted(
@@ -36,5 +35,4 @@ def cost(command: str, words: Sequence[str]) -> None:
         print(json.dumps(facts))
         return
 
-    console().print(tables.rich_table(table))
-    print("\n".join(table.notes))
+    show(table)

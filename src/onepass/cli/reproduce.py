@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onepass.cli.console import console
+from onepass.cli.console import show
 from onepass.cli.flags import Parser, add_execution, count
 from onepass.data.catalog import STREAMS
 from onepass.errors import RunError, UsageError
@@ -164,16 +164,11 @@ def _write(shown: Sequence[Table], values: Any) -> list[Path]:
 
 
 def _publish(shown: Sequence[Table], paths: Sequence[Path], document: Any, values: Any) -> None:
-
-    from onepass.report import tables
-
     if values.json:
         print(json.dumps(document))
         return
-    output = console(200)
     for part in shown:
-        output.print(tables.rich_table(part))
-        output.print("\n".join(part.notes), highlight=False, markup=False)
+        show(part, 200)
     print("\n" + "\n".join(map(str, paths)))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from onepass.bench.presets import read_presets
 from onepass.bench.run_config import RunConfig
-from onepass.cli.console import console
+from onepass.cli.console import show
 from onepass.cli.flags import Parser, add_execution, add_options, add_settings, count, given
 from onepass.config import Settings, options, unknown
 from onepass.data.catalog import canonical as stream_name
@@ -67,11 +67,9 @@ def _execute(values: argparse.Namespace, configs: Mapping[str, type[Settings]], 
 
     kinds = [kind for kind in values.format if kind in tables.FORMATS]
     paths = report.write(results, values.out, kinds, [kind for kind in values.format if kind not in kinds])
-    output = console()
     shown = [report.overview(results), *([report.comparison(results, values.baseline)] if values.baseline else [])]
     for table in shown:
-        output.print(tables.rich_table(table))
-        print("\n".join(table.notes))
+        show(table)
     print()
     for path in paths:
         print(f"{'table' if path.suffix[1:] in tables.FORMATS else 'picture':9}{printable(str(path))}")

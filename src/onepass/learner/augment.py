@@ -38,7 +38,7 @@ def decode(x: Tensor) -> Tensor:
 
 
 def colour(x: Tensor, generator: torch.Generator) -> Tensor:
-    """The paper's augmentation: crop, flip, colour jitter, grayscale; one-channel images are only cropped and flipped."""
+    """The paper's augmentation: crop, flip, colour jitter, grayscale; with one channel, crop and flip only."""
     if x.shape[1] not in (1, 3):
         raise ValueError(
             f"augmentation colour: expected 3 channels (or 1: crop and flip only), got {x.shape[1]}; try digits or none"

@@ -39,7 +39,8 @@ def check_learner(
     """
     broken = [f"{promise}: {what}" for promise, what in failures(cls, config, problem=problem, net=net) if what]
     if broken:
-        raise ContractError(f"{cls.__name__} fails {len(broken)} of {len(PROMISES)} contract checks\n" + "\n".join(broken))
+        failed = f"{cls.__name__} fails {len(broken)} of {len(PROMISES)} contract checks"
+        raise ContractError("\n".join([failed, *broken]))
 
 
 def failures(

@@ -19,14 +19,13 @@ HIDDEN = 128  # units of the small network that sees an image and its augmentati
 
 @dataclass(frozen=True)
 class ERDVCConfig(MIRConfig):
-    dl_weight: float = option(
-        2.0, "weight of the distance of both predictions from the joint one (lambda)", low=0
-    )
+    dl_weight: float = option(2.0, "weight of the distance of both predictions from the joint one (lambda)", low=0)
 
 
 class ERDVC(MIR):
-    """An image and an augmentation of it shall be predicted alike, each as from both together, and all classes equally often.
-    Of some random candidates from the memory, replay those whose gradient a step on the new batch would enlarge most.
+    """An image and an augmentation of it shall be predicted alike, each as from both together. All classes shall be
+    predicted equally often. Of some random candidates from the memory, replay those whose gradient a step on the new
+    batch would enlarge most.
 
     L(batch) = CE + mean over P, P', Q of <mean P, log mean P> + lambda mean(|Q - P|, |Q - P'|), Q = softmax q(l, l')
     replayed: the candidates with the largest s(theta') - s(theta), s = |P - onehot(y)|_1 |z|_1

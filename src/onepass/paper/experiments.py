@@ -121,7 +121,7 @@ def _cell(selection: Selection, method: str, paper: str, stream: str, memory: in
 
 
 def _table2(selection: Selection) -> Experiment:
-    """Two interpretations of "the setup described in CBA": the rate alone, which the text names, and its batches and order."""
+    """Two interpretations of "the setup described in CBA": the rate alone, which it names; batches and order too."""
     columns = {"cifar10": (200, 500), "cifar100": (2000, 5000)}
     readings: dict[str, dict[str, Any]] = {
         "lr 0.03": {"settings": {"lr": 0.03}},

@@ -28,8 +28,8 @@ NOTES = {
     "of 1,000, spread over the 1,000 steps of a task of cifar10",
     "mose": "its experts weigh more beside a small network than beside a large one: the 2.1 in `onepass methods` is "
     "for resnet18 on cifar10",
-    "ocm": "the paper's 16 leaves out the passes through the copy of the network (170 images) and the labelled augmentations; "
-    "its memory of 2 leaves out Adam's two numbers for each weight",
+    "ocm": "the paper's 16 leaves out the passes through the copy of the network (170 images) and the labelled "
+    "augmentations; its memory of 2 leaves out Adam's two numbers for each weight",
 }
 UNCOUNTED = (
     "Not counted: what is held only during a step, copies of weights (MIR, ER-DVC, GMED, OBC) or gradients (GSS)."

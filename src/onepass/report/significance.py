@@ -1,4 +1,4 @@
-"""Is a difference between two methods significant? Runs with equal seeds met equal streams, so differences are paired."""
+"""Is a difference of two methods significant? Runs with equal seeds met equal streams, so differences are paired."""
 
 from __future__ import annotations
 

@@ -171,7 +171,9 @@ def rich_table(table: Table) -> rich.table.Table:
     from rich.text import Text
 
     title = Text(printable(table.title), style="table.title")
-    shown = rich.table.Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    shown = rich.table.Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True
+    )
     for number, head in enumerate(table.heads):
         justify: Literal["left", "right"] = "right" if number else "left"
         longest = max(map(len, head.split()), default=0)  # narrow, but nothing hidden and no head broken in a word
