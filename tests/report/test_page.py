@@ -730,6 +730,38 @@ def test_a_link_keeps_what_is_chosen(opened: Open) -> None:
 
 
 @pytest.mark.system
+def test_what_rows_have_in_common_beside_the_paper_is_said_once_and_only_beside_its_column(opened: Open) -> None:
+    settings = [{}, {"gamma": 0.5}, {"gamma": 0.7}]
+    runs = [result("er-fsl", seed, memory=1000, fraction=0.2, **given) for given in settings for seed in range(3)]
+    tab = opened([*runs, result("er", memory=1000, fraction=0.2)], width=1400)
+    notes = tab.locator("#summary .head small")
+    assert notes.all_inner_texts() == ["not the paper’s: slim-resnet18, 20 % of the stream", "a 1 run", "b 3 runs"]
+    tab.get_by_role("checkbox", name="paper").uncheck()
+    assert notes.count() == 0
+
+
+LEVEL = """section => {
+  const tops = (kind) => [...section.querySelectorAll(kind)].slice(0, 2).map((one) => one.getBoundingClientRect().top);
+  const [[a, b], [c, d], [e, f]] = [tops("svg"), tops(".save"), tops("h3")];
+  return a === b && c === d && e !== f;  // one title has two lines
+}"""
+
+
+@pytest.mark.system
+def test_charts_beside_each_other_stand_level_whatever_their_titles(opened: Open) -> None:
+    tab = opened([*three(), *three(stream="cifar100", fraction=0.123456, memory=1000)], width=1250)
+    assert tab.locator("#curves").evaluate(LEVEL)
+
+
+@pytest.mark.system
+def test_a_title_of_a_wide_table_is_whole_on_a_phone(opened: Open) -> None:
+    wide = [[0.9] * (row + 1) for row in range(10)]
+    tab = opened([result("er", seed, wide, fraction=0.123456) for seed in range(3)], width=390)
+    title = tab.locator("#forgetting caption div").first
+    assert title.evaluate("one => one.getBoundingClientRect().right <= innerWidth && one.clientHeight > 30")
+
+
+@pytest.mark.system
 def test_charts_are_saved_as_svg_and_png(opened: Open) -> None:
     tab = opened(few())
     for kind, begins in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):

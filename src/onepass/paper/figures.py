@@ -139,7 +139,8 @@ def _figure4(figure: Figure, experiment: Experiment, found: StoredResults) -> No
 def _figure5(figure: Figure, experiment: Experiment, found: StoredResults) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    streams = list(dict.fromkeys(cell.column for cell in experiment.cells))
+    run = [cell for cell in experiment.cells if any(one in found for one in cell.runs)]
+    streams = list(dict.fromkeys(cell.column for cell in run or experiment.cells))
     figure.set_size_inches(1 + 5 * len(streams), 4.5)
     for axes, stream in zip(figure.subplots(1, len(streams), squeeze=False)[0], streams, strict=True):
         _plain(axes, stream, xlabel="tasks learned", ylabel="accuracy on all of them so far, %")

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from onepass.bench.result import Result
+from onepass.bench.run_config import RunConfig
 from onepass.data.catalog import is_path
 from onepass.errors import UsageError
 from onepass.paper import figures
@@ -30,10 +31,11 @@ def others(results: Sequence[Result]) -> list[Result]:
 
 
 def _made_up(results: Sequence[Result]) -> Iterator[tuple[Experiment, StoredResults]]:
+    """Each run stands in one table or figure of a name: in that of which most is there."""
     stored = {grouping.unmeasured(one.config): one for one in results}
     streams = dict.fromkeys(config.stream for config in stored if not is_path(config.stream))
-    seen = set()
     for name in EXPERIMENTS:
+        candidates = []
         for scale in ("paper", "small"):
             for stream in ("", *streams):
                 try:
@@ -41,10 +43,14 @@ def _made_up(results: Sequence[Result]) -> Iterator[tuple[Experiment, StoredResu
                 except UsageError:  # a stream that cannot stand for the paper's
                     continue
                 found = {run: stored[run] for run in wanted.runs if run in stored and _tells(name, stored[run])}
-                cells = sum(any(run in found for run in cell.runs) for cell in wanted.cells)
-                if wanted.title + wanted.note not in seen and cells >= LEAST * len(wanted.cells):
-                    seen.add(wanted.title + wanted.note)
-                    yield wanted, found
+                share = sum(any(run in found for run in cell.runs) for cell in wanted.cells) / len(wanted.cells)
+                if share >= LEAST:
+                    candidates.append((share, wanted, found))
+        shown: set[RunConfig] = set()
+        for _, wanted, found in sorted(candidates, key=lambda one: -one[0]):
+            if not found.keys() <= shown:
+                shown |= found.keys()
+                yield wanted, found
 
 
 def _tells(name: str, result: Result) -> bool:

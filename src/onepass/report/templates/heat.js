@@ -7,7 +7,7 @@ const heated = (share) => html("td", { style: `--share: ${Math.max(0, Math.min(1
 function heatMap(kind, caption, n, last, rows) {
   const texts = ["", ...Array.from({ length: n }, (_, task) => `task ${task + 1}`), ...last];
   const heads = html("tr", {}, ...texts.map((text) => html(text ? "th" : "td", text ? { scope: "col" } : {}, text)));
-  const table = html("table", { class: `heat ${kind}` }, html("caption", {}, caption), html("thead", {}, heads));
+  const table = html("table", { class: `heat ${kind}` }, html("caption", {}, html("div", {}, caption)), html("thead", {}, heads));
   table.append(html("tbody", {}, ...rows));
   return scrolling(caption, table);
 }

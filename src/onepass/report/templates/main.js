@@ -8,21 +8,22 @@ function protocol() {
   }));
 }
 
-const WORDS = 24; // letters from which a cell is a sentence
+const WORDS = 24; // letters from which the cells of a column are sentences
 
 /** Tables and figures of the paper that the stored runs make up; the filter leaves them as they are. */
 function paper() {
   byId("paper").hidden = !page.paper.length;
   fill("paper", page.paper.map(({ title, image, tables }) => html("article", {},
     html("h3", {}, title),
-    image ? html("img", { src: `data:image/svg+xml;base64,${image}`, alt: title }) : null,
+    image ? scrolling(title, html("img", { src: `data:image/svg+xml;base64,${image}`, alt: title })) : null,
     ...tables.map(plain))));
 }
 
 function plain({ title, heads, rows, notes }) {
-  const look = (text, bold) => (bold ? "best" : text.length > WORDS ? "words" : null);
+  const wordy = heads.map((_, place) => rows.some((cells) => cells[place][0].length > WORDS));
+  const look = (place, bold) => (bold ? "best" : wordy[place] ? "words" : null);
   const line = (scope, cells) => html("tr", {}, ...cells.map(([text, bold], place) =>
-    html(scope || !place ? "th" : "td", { scope: scope || (place ? null : "row"), class: look(text, bold) }, text)));
+    html(scope || !place ? "th" : "td", { scope: scope || (place ? null : "row"), class: look(place, bold) }, text)));
   const table = html("table", { class: "wide plain" },
     html("thead", {}, line("col", heads.map((text) => [text]))), html("tbody", {}, ...rows.map((cells) => line("", cells))));
   return html("div", {}, scrolling(title, table), ...notes.map((note) => html("p", { class: "muted note" }, note)));

@@ -9,8 +9,19 @@ const below = (group, panel) =>
   panel.floor && group.trains && charted(group) && final(group).mean < final(panel.floor).mean;
 const visible = () => columns.filter(([column]) => chosen.column.has(column));
 
-/** In how many ways rows of a panel were made otherwise than the paper's. */
-const ways = (panel) => [...new Set(panel.groups.map((group) => group.printed?.differs.join(", ")).filter(Boolean))];
+/** In what all rows of a panel with a printed figure differ from the paper's. */
+function shared(panel) {
+  const [first = [], ...others] = panel.groups.filter((group) => group.printed).map((group) => group.printed.differs);
+  return first.filter((what) => others.every((differs) => differs.includes(what)));
+}
+
+/** In what else a row does; what its name says is left out. */
+function otherwise(panel, group) {
+  const known = [...shared(panel), ...named(group).split(", ")];
+  return (group.printed?.differs ?? []).filter((what) => !known.includes(what)).join(", ");
+}
+
+const ways = (panel) => [...new Set(panel.groups.map((group) => otherwise(panel, group)).filter(Boolean))];
 
 /** What stands in a cell: its text, whether it is bold, and the letter of a note. */
 function content(panel, group, column) {
@@ -18,7 +29,7 @@ function content(panel, group, column) {
   const special = { paper: group.printed, difference: difference(panel, group) };
   const found = column in special ? special[column] : group.summary[column];
   if (!found) return { text: "–" };
-  const way = ways(panel).indexOf(found.differs?.join(", "));
+  const way = column === "paper" ? ways(panel).indexOf(otherwise(panel, group)) : -1;
   const bold = found.real || (column === "final_accuracy" && group === panel.best);
   return { text: found.text, bold, note: way < 0 ? "" : letter(way) };
 }
@@ -39,10 +50,15 @@ function sorted(panel) {
 }
 
 const notes = (panel) => [
-  ...ways(panel).map((way, number) => [letter(number), `not the paper’s: ${way}`]),
+  ...(chosen.column.has("paper") ? differences(panel) : []),
   ...(panel.groups.some((group) => below(group, panel))
     ? [["†", `ends below ${named(panel.floor)}, which trains no network`]] : []),
 ];
+
+function differences(panel) {
+  const all = shared(panel).join(", ");
+  return [...(all ? [["", `not the paper’s: ${all}`]] : []), ...ways(panel).map((way, number) => [letter(number), way])];
+}
 
 function summary() {
   const heads = html("thead", {}, html("tr", {}, ...[["", "method"], ...visible()].map(head)));
@@ -64,7 +80,7 @@ function head([column, text]) {
 }
 
 function body(panel) {
-  const note = ([mark, text]) => html("small", {}, html("sup", {}, mark), ` ${text}`);
+  const note = ([mark, text]) => html("small", {}, ...(mark ? [html("sup", {}, mark), " "] : []), text);
   const title = html("div", {}, html("span", {}, titled(panel)), ...notes(panel).map(note));
   const names = visible().map(([column]) => column);
   const heading = html("tr", { class: "head" }, html("th", { scope: "rowgroup", colspan: names.length + 1 }, title));
@@ -119,6 +135,8 @@ function strip(panel, group, top) {
 
 const escaped = (text) => text.replace(/[\\{}$&%#_~^±†–<>]/g, (sign) => LATEX[sign] ?? `\\${sign}`);
 
+const raised = (mark) => (mark ? `${mark === "†" ? escaped(mark) : `$^{${mark}}$`} ` : "");
+
 /** The table as it is shown, for a LaTeX document with booktabs. */
 function latex() {
   const list = visible().filter(([column]) => column !== "strip");
@@ -134,7 +152,7 @@ function latex() {
         return (bold ? `\\textbf{${escaped(text)}}` : escaped(text)) + (note ? `$^{${note}}$` : "");
       }),
     ])),
-    ...notes(panel).map(([mark, text]) => wide(`\\footnotesize ${mark === "†" ? escaped(mark) : `$^{${mark}}$`} ${escaped(text)}`)),
+    ...notes(panel).map(([mark, text]) => wide(`\\footnotesize ${raised(mark)}${escaped(text)}`)),
   ]);
   return [
     "% \\usepackage{booktabs}; mean ± 95 % interval over runs, in per cent",
