@@ -749,7 +749,7 @@ LEVEL = """section => {
 
 @pytest.mark.system
 def test_charts_beside_each_other_stand_level_whatever_their_titles(opened: Open) -> None:
-    tab = opened([*three(), *three(stream="cifar100", fraction=0.123456, memory=1000)], width=1250)
+    tab = opened([*three(stream="digits"), *three(fraction=0.123456)], width=1250)
     assert tab.locator("#curves").evaluate(LEVEL)
 
 
