@@ -108,7 +108,7 @@ class LearnerConfig(Settings):
     scope: Literal["seen", "all"] = option("seen", "classes in the training softmax: those seen so far or all")
     average: float | None = option(
         None,
-        "also keep an average of the weights with this decay a step, and predict by it; default: none",
+        "also keep an average of the weights with this decay a step, and predict by it (0.98 is usual)",
         low=0,
         high=1,
         since="0.1.0",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from onepass.cli.main import main
+from onepass.cli.main import COMMANDS, main
 from onepass.learner.checks import PROMISES
 from onepass.methods.registry import METHODS
 
@@ -212,6 +213,13 @@ def test_the_list_of_methods_says_what_its_costs_are_of(capsys: pytest.CaptureFi
     assert "FLOPs / ER on cifar10" in capsys.readouterr().out
     assert main(["methods", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["ocm"]["cost"] == "17.7"
+
+
+def test_help_names_every_command_on_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    listed = re.findall(r"^  (\w+) {3,}\S", capsys.readouterr().out.split("positional")[0], re.MULTILINE)
+    assert sorted(listed) == sorted(COMMANDS)
 
 
 def test_help_names_defaults_where_they_differ_and_presets(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,30 @@ from onepass.cli.signals import handled, interrupt
 from onepass.errors import BadCheckpoint, BadData, RunError, UsageError, lacks_memory, no_memory
 from onepass.text import printable
 
+OVERVIEW = """\
+Online continual learning: measure methods on streams that are seen once, or keep a model that learns.
+
+measure methods
+  run          one method, over several seeds
+  compare      several methods on equal streams, with paired tests
+  report       all stored runs as one page
+  reproduce    the paper's tables and figures
+  tune         settings chosen on held-back images
+  check        a learner of your own against the contract
+  cost         FLOPs and bytes beside ER's
+  methods      what there is, and what a method does
+  streams      the data sets
+  data         get and check data sets
+
+keep a model
+  learn        a folder of images into a model
+  predict      classes of new images
+  inspect      what a model knows
+  forget       take samples back
+  export       ONNX, torch.export, or a file for prediction alone
+  serve        ask and teach it over HTTP and on a page
+"""
+
 EXAMPLES = """\
   onepass compare finetune er er-fsl --stream digits --memory 100 --runs 5
   onepass run er-fsl --stream digits --memory 100 --gamma 0.3 --subspace 20
@@ -54,18 +78,13 @@ COMMANDS: dict[str, Callable[[str, Sequence[str]], None]] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     sys.path.append("")  # a learner of your own may lie where you are; its neighbours hide nothing that is installed
-    parser = Parser(prog="onepass", description="Online continual learning.", epilog="examples:\n" + EXAMPLES)
+    parser = Parser(prog="onepass", description=OVERVIEW, epilog="examples:\n" + EXAMPLES)
     parser.add_argument("--version", action="version", version=f"onepass {__version__}")
     parser.add_argument(
         "command",
         choices=list(COMMANDS),
         metavar="COMMAND",
-        help="run: one method; compare: several, paired; methods, streams: what there is; "
-        "data: get and check data sets; cost: FLOPs and bytes beside ER's; reproduce: the paper's tables and figures; "
-        "report: a page of stored runs; tune: choose settings on held-back images; "
-        "check: a learner of your own against the contract; "
-        "learn: a folder of images into a model that is kept; predict, inspect, forget, export: what is done with it; "
-        "serve: the same over HTTP, and a page",
+        help="one of those above; onepass COMMAND --help shows its flags",
     )
     prepare_output()
     try:
