@@ -731,7 +731,7 @@ def test_a_link_keeps_what_is_chosen(opened: Open) -> None:
 
 @pytest.mark.system
 def test_what_rows_have_in_common_beside_the_paper_is_said_once_and_only_beside_its_column(opened: Open) -> None:
-    settings = [{}, {"gamma": 0.5}, {"gamma": 0.7}]
+    settings: list[dict[str, Any]] = [{}, {"gamma": 0.5}, {"gamma": 0.7}]
     runs = [result("er-fsl", seed, memory=1000, fraction=0.2, **given) for given in settings for seed in range(3)]
     tab = opened([*runs, result("er", memory=1000, fraction=0.2)], width=1400)
     notes = tab.locator("#summary .head small")
