@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import onepass
+from arrived import arrived
 from cells import BOLD, ROOT, by_last_weights, printed_cell, rows_of_the_paper, signed, stored
 from cells import rows as table_of
 from commands import commands
@@ -381,6 +382,7 @@ KINDS: dict[str, Callable[[str], str]] = {
     "sizes": lambda folder: sizes(stored(folder), ROOT / "results/benchmarks/sizes.json"),
     "measured": lambda folder: measured(stored(folder)),
     "index": lambda folder: index(ROOT / folder),
+    "arrived": lambda path: arrived(ROOT / path),
     **blocks.BLOCKS,
 }
 
