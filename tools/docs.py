@@ -38,6 +38,7 @@ from onepass.paper.scales import Selection
 from onepass.report import grouping, plots, series_names, tables
 from onepass.report import summary as report
 from onepass.report.significance import against
+from ran import ran
 from whole_streams import short, whole_streams
 
 # The one place where a tool meets a study: it fills the blocks of its own page, and stored runs name its learners.
@@ -382,6 +383,7 @@ KINDS: dict[str, Callable[[str], str]] = {
     "sizes": lambda folder: sizes(stored(folder), ROOT / "results/benchmarks/sizes.json"),
     "measured": lambda folder: measured(stored(folder)),
     "index": lambda folder: index(ROOT / folder),
+    "ran": lambda folder: ran([one for name in ("cifar10", "cifar100") for one in stored(f"{folder}/{name}")]),
     "arrived": lambda path: arrived(ROOT / path),
     **blocks.BLOCKS,
 }
