@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,13 +15,15 @@ import httpx
 from PIL import Image
 from torch import Tensor
 
+import forked
+
 TOKEN = "a-token-for-tests"
 PATIENCE = 120.0
 
 
 @dataclass
 class Served:
-    process: subprocess.Popen[str]
+    process: forked.Command
     address: str
     client: httpx.Client
 
@@ -68,21 +67,18 @@ class Served:
 
 @contextmanager
 def served(path: Path, *flags: str, token: str = TOKEN) -> Iterator[Served]:
-    command = [sys.executable, "-m", "onepass", "serve", str(path), "--port", "0", *flags]
-    environment = {**os.environ, "ONEPASS_TOKEN": token, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        try:
-            line = process.stdout.readline()
-            assert " at http" in line, process.stderr.read() if process.stderr else ""
-            address = line.rsplit(" at ", 1)[1].strip()
-            headers = {"Authorization": f"Bearer {token}"}
-            with httpx.Client(base_url=address.partition("#")[0], headers=headers, timeout=PATIENCE) as client:
-                yield Served(process, address, client)
-        finally:
-            process.kill()
+    command = ["serve", str(path), "--port", "0", *flags]
+    process = forked.Command(command, env={"ONEPASS_TOKEN": token})
+    try:
+        line = process.line()
+        assert " at http" in line, process.err
+        address = line.rsplit(" at ", 1)[1].strip()
+        headers = {"Authorization": f"Bearer {token}"}
+        with httpx.Client(base_url=address.partition("#")[0], headers=headers, timeout=PATIENCE) as client:
+            yield Served(process, address, client)
+    finally:
+        process.kill()
+        process.wait()
 
 
 def png(x: Tensor) -> bytes:

@@ -18,7 +18,7 @@ from helpers import linux_only
 def test_after_a_fault_the_same_command_ends_in_the_same_bits_and_leaves_nothing(tmp_path: Path) -> None:
     if shutil.which("gcc") is None:
         pytest.skip("no gcc to build the faults with")
-    words = [sys.executable, "tests/faults.py", str(tmp_path), "--every", "89", "--minutes", "60"]
+    words = [sys.executable, "tests/faults.py", str(tmp_path), "--every", "73", "--minutes", "60"]
     done = subprocess.run(words, capture_output=True, text=True, cwd=Path(__file__).resolve().parents[1])
     assert done.returncode == 0, done.stderr
     counts = json.loads(done.stdout)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import stat
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -14,22 +12,10 @@ from typing import IO
 
 import pytest
 
+import forked
 from onepass import files
 from onepass.errors import RunError
 from onepass.files import atomic, write_text
-
-SAVING = """
-import sys, torch
-from pathlib import Path
-from onepass import files
-from onepass.learner.checkpoint import save_tree
-if sys.argv[2] == "named": files._nameless = lambda folder: None  # as on a disk that knows no files without a name
-tree = {"x": torch.zeros(1_000_000), "n": 0}
-print("ready", flush=True)
-while True:
-    save_tree(Path(sys.argv[1]), tree)
-    tree["n"] += 1
-"""
 
 
 @pytest.mark.system
@@ -39,12 +25,14 @@ def test_processes_killed_while_saving_leave_a_whole_file_and_nothing_else(tmp_p
 
     path = tmp_path / "model.safetensors"
     for number in range(12):
-        saver = subprocess.Popen([sys.executable, "-c", SAVING, str(path), kind], stdout=subprocess.PIPE)
-        assert saver.stdout is not None
-        saver.stdout.readline()
+        ready = tmp_path.with_suffix(f".{number}")
+        saver = forked.saving(path, ready, kind)
+        while not ready.exists():
+            assert saver.is_alive()
+            time.sleep(0.002)
         time.sleep(0.05 + 0.013 * number)
-        saver.send_signal(signal.SIGKILL)
-        saver.wait()
+        saver.kill()
+        assert forked.code(saver) == -signal.SIGKILL
         left = [entry.name for entry in tmp_path.iterdir() if entry != path]
         assert len(left) <= (kind == "named"), "one file at most, which the next save removes"
         if path.exists():

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import onepass
+from arrived import arrived
 from cells import BOLD, ROOT, by_last_weights, printed_cell, rows_of_the_paper, signed, stored
 from cells import rows as table_of
 from commands import commands
@@ -38,6 +39,7 @@ from onepass.paper.scales import Selection
 from onepass.report import grouping, plots, series_names, tables
 from onepass.report import summary as report
 from onepass.report.significance import against
+from ran import ran
 from whole_streams import short, whole_streams
 
 # The one place where a tool meets a study: it fills the blocks of its own page, and stored runs name its learners.
@@ -389,6 +391,8 @@ KINDS: dict[str, Callable[[str], str]] = {
     "sizes": lambda folder: sizes(stored(folder), ROOT / "results/benchmarks/sizes.json"),
     "measured": lambda folder: measured(stored(folder)),
     "index": lambda folder: index(ROOT / folder),
+    "ran": lambda folder: ran([one for name in ("cifar10", "cifar100") for one in stored(f"{folder}/{name}")]),
+    "arrived": lambda path: arrived(ROOT / path),
     **blocks.BLOCKS,
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import fmean
 
 from index import DATA
 from onepass.bench.result import Result
@@ -21,7 +22,8 @@ def measured(results: Sequence[Result]) -> str:
         return "Not run yet."
     found = report.overview(results)
     kept = [place for place, head in enumerate(found.heads) if head in COLUMNS]
-    ranked = sorted(found.rows, key=lambda row: -(row[1].numbers["mean"] or 0))
+    ends = [fmean(one.final_accuracy for one in group) for group in grouping.by_method(results).values()]
+    ranked = [row for _, row in sorted(zip(ends, found.rows, strict=True), key=lambda pair: -pair[0])]
     rows = [[row[place] for place in kept] for row in ranked]
     title = f"{_conditions(results)}:\n`{_command(results)}`"
     heads = [found.heads[place] for place in kept]

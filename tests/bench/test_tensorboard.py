@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import os
 import resource
 import signal
 import subprocess
@@ -21,6 +20,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import Tensor
 
+import forked
 from onepass.bench import store
 from onepass.bench.result import Result
 from onepass.bench.run_config import RunConfig
@@ -174,11 +174,11 @@ def test_a_log_that_cannot_be_written_is_named_like_any_other_file(tmp_path: Pat
 # Real processes.
 
 
-def command(out: Path, *more: str) -> subprocess.Popen[str]:
-    options = "--batch 10 --fraction 0.4 --anytime 4 --log tensorboard --jobs 1 --checkpoint-seconds 0"
-    words = [sys.executable, "-m", "onepass", "run", "finetune", *options.split(), "--out", str(out), *more]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+OPTIONS = "--batch 10 --fraction 0.4 --anytime 4 --log tensorboard --jobs 1 --checkpoint-seconds 0"
+
+
+def command(out: Path) -> forked.Command:
+    return forked.Command(["run", "finetune", *OPTIONS.split(), "--out", str(out)])
 
 
 @pytest.mark.system
@@ -193,7 +193,7 @@ def test_killed_and_started_again_a_command_leaves_the_curves_of_its_store(tmp_p
     assert (place / "checkpoint.safetensors").exists()
     assert not (place / "result.json").exists()
     again = command(tmp_path)
-    _, err = again.communicate(timeout=600)
+    _, err = again.communicate()
     assert again.returncode == 0, err
     found = curves(place)
     steps = [step for step, _ in found.pop("loss")]
@@ -204,7 +204,7 @@ def test_killed_and_started_again_a_command_leaves_the_curves_of_its_store(tmp_p
 
 @pytest.mark.system
 def test_python_dash_m_onepass_is_the_command(tmp_path: Path) -> None:
-    process = command(tmp_path, "--log", "tensorbord")
-    out, err = process.communicate(timeout=600)
-    assert (process.returncode, out) == (2, "")
-    assert err.startswith("onepass: unknown log 'tensorbord'; did you mean 'tensorboard'?")
+    words = [sys.executable, "-m", "onepass", "run", "finetune", "--log", "tensorbord", "--out", str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=600)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("onepass: unknown log 'tensorbord'; did you mean 'tensorboard'?")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import forked
 from onepass.cli.main import COMMANDS, main
 from onepass.learner.checks import PROMISES
 from onepass.methods.registry import METHODS
@@ -19,7 +20,9 @@ ONEPASS = [sys.executable, "-m", "onepass.cli.main"]
 
 
 def onepass(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*ONEPASS, *words], cwd=cwd, capture_output=True, text=True, timeout=600)
+    command = forked.Command(words, cwd)
+    out, err = command.communicate()
+    return subprocess.CompletedProcess(words, command.wait(), out, err)
 
 
 def test_help_does_not_import_torch() -> None:
