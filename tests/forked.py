@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -73,7 +74,7 @@ def saving(path: Path, ready: Path, kind: str) -> ForkServerProcess:
 def _save(path: Path, ready: Path, kind: str) -> None:
     if kind == "named":
         files._nameless = lambda folder: None  # as on a disk that knows no files without a name
-    tree = {"x": torch.zeros(1_000_000), "n": 0}
+    tree: dict[str, Any] = {"x": torch.zeros(1_000_000), "n": 0}
     ready.touch()
     while True:
         save_tree(path, tree)
