@@ -143,7 +143,9 @@ def _serve(values: argparse.Namespace) -> None:
     model = _opening(values).model()
     stream = None if values.watch is None else FolderStream(model, values.watch)
     listening = _listen(values.host, values.port)
-    autosave = None if values.read_only else Autosave(model, values.model, values.save_seconds)
+    autosave = (
+        None if values.read_only else Autosave(model, values.model, values.save_seconds, held=values.model.exists())
+    )
     service = Service(model, autosave, room=values.queue)
     app = build_app(service, token=token, hosts=_hosts(values.host), largest=values.max_body << 20)
     server = Server(app, listening, grace=GRACE, connections=CONNECTIONS)
