@@ -199,13 +199,18 @@ def _announce(values: argparse.Namespace, name: str, port: int, token: str) -> N
 
 
 def _watch(stream: FolderStream, service: Service, ended: threading.Event) -> None:
-    """Learn what arrives in a folder, between the requests."""
+    """Learn what arrives in a folder, between the requests. Nothing that goes wrong there ends it."""
+    said = ""
     while not ended.is_set():
         try:
             for _ in stream.scan():
                 service.stir()
                 if ended.is_set():
                     return
-        except (OSError, RunError) as error:
-            warn(f"{printable(str(error))}; it is tried again in {POLL:g} s")
+            said = ""
+        except Exception as error:
+            words = str(error) if isinstance(error, OSError | RunError | UsageError) else repr(error)
+            if words != said:
+                warn(f"{printable(words)}; it is tried again every {POLL:g} s")
+            said = words
         ended.wait(POLL)

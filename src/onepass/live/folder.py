@@ -114,7 +114,13 @@ class FolderStream:
         """Files that are new or changed, with their labels, the oldest first."""
         found = []
         for label, folder in subfolders(self.root).items():
-            for path in list_images(folder, self.root):
+            try:
+                paths = list_images(folder, self.root)
+                self.files.quarantine.pop(label, None)
+            except UsageError as error:  # one class that cannot be read stops no other
+                self.files.quarantine[label] = (0, 0), str(error)
+                continue
+            for path in paths:
                 try:
                     status = path.stat()
                 except OSError:  # gone meanwhile
