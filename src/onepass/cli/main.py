@@ -68,6 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "serve: the same over HTTP, and a page",
     )
     prepare_output()
+    signals.from_now_on()
     try:
         with handled(interrupt):
             command = parser.parse(words[:1]).command
@@ -106,5 +107,12 @@ def _say(what: object, code: int) -> int:
     return code
 
 
+def command() -> int:
+    """The whole process."""
+    code = main()
+    signals.at_once()
+    return code
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command())

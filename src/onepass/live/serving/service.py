@@ -28,7 +28,7 @@ TOGETHER = 64  # samples of several requests that are learned in one call
 QUEUE_BYTES = 64 << 20  # of samples that wait
 REMEMBERED = 10_000  # requests of which the state is told
 PAUSE = 0.1  # seconds between two publications, at least
-SHARE = 4  # and so many times what one costs
+SHARE = 24  # and so many times what one costs: fewer than one prediction in twenty then meets it
 RETRY = 1.0  # seconds until one that failed is tried again
 
 
