@@ -51,13 +51,13 @@ def handled(act: Callable[[], None]) -> Iterator[None]:
         yield
         return
 
-    outside = {id(frame) for frame in _stack(sys._getframe())}
+    outside = set(_stack(sys._getframe(2)))  # which may be an import itself
     since: list[float] = []
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         global received
         received = signal.Signals(number)
-        inside = itertools.takewhile(lambda one: id(one) not in outside, _stack(frame))
+        inside = itertools.takewhile(lambda one: one not in outside, _stack(frame))
         if any(one.f_code.co_filename.startswith(IMPORTING) for one in inside):
             since.append(time.monotonic())
             if since[-1] - since[0] < LONGEST:
@@ -75,6 +75,7 @@ def handled(act: Callable[[], None]) -> Iterator[None]:
             act()
         yield
     finally:
+        outside.clear()
         for number, handler in before.items():
             signal.signal(number, handler)
 
