@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import stat
@@ -86,6 +87,9 @@ CHANGES: list[dict[str, Any]] = [
     {"prequential": {}},
     {"learner": 5},
     {"learner": {"method": "er"}},
+    {"learner": None},
+    {"names": ["a", 1, *"bcdefghi"]},
+    {"batch": 10**9},
 ]
 
 
@@ -309,6 +313,19 @@ def test_a_program_whose_need_grows_faster_than_its_samples_is_stopped(tmp_path:
     found = load_program(tmp_path / "p")
     with pytest.raises(BadCheckpoint, match="bytes at a time"):
         found.scores(torch.ones(512, 1))
+
+
+@pytest.mark.parametrize(
+    "name", ["learned", "calibrated", "names", "shape", "temperature", "tensors", "steps", "output"]
+)
+def test_a_program_without_one_of_its_parts_is_damaged(name: str, tmp_path: Path) -> None:
+    tree = _prediction(tmp_path)
+    for odd in ({key: value for key, value in tree.items() if key != name}, {**tree, name: [[]]}):
+        save_tree(tmp_path / "p", odd)
+        with contextlib.suppress(BadCheckpoint):  # [[]] may be as true as any
+            load_program(tmp_path / "p")
+            assert name == "calibrated"
+            assert odd[name] == [[]]
 
 
 @pytest.mark.parametrize("names", [["a"], ["a", "b", "c"], [], ["a", "a"]], ids=str)

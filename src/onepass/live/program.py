@@ -229,6 +229,7 @@ def program_from_tree(tree: Any, path: Path) -> Snapshot:
         names = tuple(plain_label(name) for name in tree["names"])
         shape = tuple(int(side) for side in tree["shape"])
         temperature, steps, tensors = float(tree["temperature"]), tree["steps"], tree["tensors"]
+        calibrated, learned = bool(tree["calibrated"]), int(tree["learned"])
         if (
             len(steps) > MOST_NODES
             or not 0 < temperature < float("inf")
@@ -241,4 +242,4 @@ def program_from_tree(tree: Any, path: Path) -> Snapshot:
         program.check(len(names))
     except Exception as error:  # whatever operators say of arguments that do not fit
         raise BadCheckpoint(f"{path} is damaged: {str(error).partition(chr(10))[0]}") from error
-    return Snapshot(names, shape, temperature, bool(tree["calibrated"]), program, 0, int(tree["learned"]))
+    return Snapshot(names, shape, temperature, calibrated, program, 0, learned)

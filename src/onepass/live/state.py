@@ -126,7 +126,7 @@ def model_from_tree(
         raise BadCheckpoint(f"{path} holds no model that goes on learning: give a file that onepass learn wrote")
     if tree.get("version") != VERSION:
         raise BadCheckpoint(f"{path} has version {tree.get('version')}; this onepass reads version {VERSION}")
-    learner = learner_from_tree(tree["learner"], path, allow, net=net)
+    learner = learner_from_tree(tree.get("learner"), path, allow, net=net)
     try:
         model = Model(learner, batch=_whole(tree["batch"], 1), by_content=bool(tree["by_content"]))
         names = [plain_label(name) for name in tree["names"]]
