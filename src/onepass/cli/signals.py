@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import itertools
 import os
 import signal
@@ -35,12 +36,11 @@ def _again(number: int, handler: object) -> None:
     """The same signal a little later: what is raised in an import may be lost, or end the process there."""
 
     def send() -> None:
+        time.sleep(LATER)
         if signal.getsignal(number) is handler:
             os.kill(os.getpid(), number)
 
-    timer = threading.Timer(LATER, send)
-    timer.daemon = True
-    timer.start()
+    _thread.start_new_thread(send, ())  # takes no lock, of which the interrupted code may hold one
 
 
 @contextmanager
