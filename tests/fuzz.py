@@ -25,6 +25,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,11 @@ def forms(folder: Path) -> dict[str, tuple[bytes, Read]]:
     from onepass.data import cache, safe_pickle
     from onepass.data.catalog import Datasets
     from onepass.learner.checkpoint import load_tree
+    from onepass.live.describe import describe
+    from onepass.live.folder import Files
+    from onepass.live.model import Model
+    from onepass.live.program import save_program
+    from onepass.live.state import load_model, open_snapshot, save_model
     from onepass.store import load_all
 
     problem = onepass.Problem(n_classes=2, shape=(1, 4, 4))
@@ -133,10 +139,21 @@ def forms(folder: Path) -> dict[str, tuple[bytes, Read]]:
     array_of = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R(K\x01K\x02K\x02\x86"
     bytes_of = b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
     pickled = b"\x80\x02}(U\x04data" + array_of + bytes_of + b"\x89U\x04\x00\x01\x02\x03tbU\x06labels](K\x00K\x01eu."
+    kept = Model.create((6,))
+    kept.learn(torch.eye(6), [*"abcabc"], [*"123456"])
+    kept.cursor.tree = {"features": [*"abcdef"], "quarantine": [["x.png", 1, 2, "no image"]], **Files({}).to_tree()}
+    save_model(kept, folder / "kept")
+    save_program(kept.snapshot(), folder / "prediction")
+
+    def told(path: Path) -> object:
+        return describe(load_model(path)), open_snapshot(path).top(torch.eye(6), 2)
+
     preset = json.dumps({"method": "er", "stream": "digits", "settings": {"lr": 0.1}}).encode()
     return {
         "result": (result.read_bytes(), stored),
         "model": ((folder / "model").read_bytes(), onepass.load),
+        "kept": ((folder / "kept").read_bytes(), told),
+        "prediction": ((folder / "prediction").read_bytes(), lambda path: open_snapshot(path).top(torch.eye(6), 2)),
         "tree": ((folder / "model").read_bytes(), load_tree),
         "preset": (preset, lambda path: read_presets([path], ["er"], "digits")),
         "tasks": (b'[["0", 1], [2, "3"], [9]]', listed),
@@ -174,21 +191,21 @@ def _signed(folder: Path, rng: random.Random) -> dict[str, Callable[[], bytes]]:
     from onepass.bench import store
     from onepass.learner.checkpoint import load_tree, save_tree
 
-    tree = load_tree(folder / "model")
+    trees = {form: load_tree(folder / form) for form in ("model", "kept", "prediction")}
     [result, *_] = sorted((SAMPLES / "runs").rglob("result.json"))
     values = json.loads(result.read_text())
 
-    def model() -> bytes:
+    def saved(form: str) -> bytes:
         while True:
             with contextlib.suppress(TypeError, ValueError, RunError):  # what save_tree itself refuses
-                save_tree(folder / "odd", _mutated_value(tree, rng))
+                save_tree(folder / "odd", _mutated_value(trees[form], rng))
                 return (folder / "odd").read_bytes()
 
     def stored() -> bytes:
         odd = _mutated_value(values, rng)
         return store.sign(odd if isinstance(odd, dict) else values).encode("utf-8", "surrogatepass")
 
-    return {"model": model, "result": stored}
+    return {**{form: partial(saved, form) for form in trees}, "result": stored}
 
 
 def mutated(content: bytes, rng: random.Random) -> bytes:
@@ -218,7 +235,7 @@ def mutated(content: bytes, rng: random.Random) -> bytes:
 
 def _mutated_value(value: Any, rng: random.Random) -> Any:
     if rng.random() < 0.08 or not isinstance(value, (dict, list)) or not value:
-        return rng.choice(ODD)
+        return rng.choice(ODD) if rng.random() < 0.8 or not hasattr(value, "flatten") else _mutated_tensor(value, rng)
     if isinstance(value, list):
         place = rng.randrange(len(value))
         return [_mutated_value(item, rng) if number == place else item for number, item in enumerate(value)]
@@ -226,6 +243,21 @@ def _mutated_value(value: Any, rng: random.Random) -> Any:
     if rng.random() < 0.1:
         return {key: item for key, item in value.items() if key != name}
     return {key: _mutated_value(item, rng) if key == name else item for key, item in value.items()}
+
+
+def _mutated_tensor(value: Any, rng: random.Random) -> Any:
+    kind = rng.randrange(5)
+    if kind == 0:
+        return value.flatten()[: rng.randrange(1 + value.numel())]
+    if kind == 1:
+        return value[None]
+    if kind == 2:
+        return value.double() if value.is_floating_point() else value.float()
+    odd = value.clone()
+    if odd.numel():
+        numbers = (float("nan"), -1.0, 1e30) if odd.is_floating_point() else (0, 1, 2, 100)
+        odd.view(-1)[rng.randrange(odd.numel())] = rng.choice(numbers)
+    return odd
 
 
 def fuzz(seconds: float, seed: int = 0, keep: Path | None = None) -> Counter[str]:

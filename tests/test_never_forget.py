@@ -63,6 +63,9 @@ def test_few_samples_are_counted_a_class() -> None:
         "| SLDA | 40.0 (1) | not run |",
         "| ER | 30.0, 20.0 (2) | 50.0 (1) |",
     ]
+    others = [*runs("er", "cifar10", [0.6], settings={"memory": 1000}), *runs("gss", "cifar10", [0.9])]
+    others += runs("er", "cifar10", [0.9], settings={"memory": 5})
+    assert few(found, [learned(4000, one) for one in others]).splitlines()[-1].endswith("| 50.0 (1) | 60.0 (1) |")
 
 
 def test_what_was_not_run_is_called_so(tmp_path: Path) -> None:

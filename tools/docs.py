@@ -387,7 +387,7 @@ KINDS: dict[str, Callable[[str], str]] = {
     "whole": lambda folder: whole_streams(on_whole_streams(folder)),
     "short": lambda folder: short(on_whole_streams(folder)),
     "tried": lambda folder: changes(stored(folder)),
-    "few": lambda folder: few(stored(folder)),
+    "few": lambda folders: few(*map(stored, folders.split(","))),
     "sizes": lambda folder: sizes(stored(folder), ROOT / "results/benchmarks/sizes.json"),
     "measured": lambda folder: measured(stored(folder)),
     "index": lambda folder: index(ROOT / folder),

@@ -61,8 +61,10 @@ def sizes(results: Iterable[Result], costs: Path) -> str:
     return rows(heads, body)
 
 
-def few(results: Sequence[Result]) -> str:
-    """Final accuracy of each method after so many samples a class."""
+def few(results: Sequence[Result], more: Iterable[Result] = ()) -> str:
+    """Final accuracy of each method after so many samples a class; of others' runs those with the same settings."""
+    same = {(one.config.method, one.config.learner_config) for one in results}
+    results = [*results, *(one for one in more if (one.config.method, one.config.learner_config) in same)]
     found = _by(results, lambda one: one.config.method, lambda one: str(_each(one)))
     if not found:
         return "Not run yet."

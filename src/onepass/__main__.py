@@ -2,6 +2,6 @@
 
 import sys
 
-from onepass.cli.main import main
+from onepass.cli.main import command
 
-sys.exit(main())
+sys.exit(command())

@@ -13,12 +13,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from sklearn.datasets import load_digits
 
 import forked
+from helpers import linux_only
 from onepass.cli.main import main
-from onepass.live.state import load_model
+from onepass.live.claim import claimed
+from onepass.live.folder import Files
+from onepass.live.model import Model
+from onepass.live.state import load_model, save_model
 
 SMALL = ["--method", "patch-lda", "--filters", "5", "--first", "40", "--image-size", "8"]
 
@@ -171,3 +176,113 @@ def test_a_watched_folder_is_learned_as_it_fills_and_sigterm_saves(tmp_path: Pat
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=60) == 143
     assert 90 <= load_model(model).learned <= 95
+
+
+def test_what_was_forgotten_is_not_learned_again_and_leaves_no_digest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, model = photos(tmp_path / "photos", 60), tmp_path / "m.onepass"
+    told(capsys, "learn", root, "--model", model, *SMALL, "--json")
+    gone = next((root / "digit-0").iterdir())
+    digest = Files(load_model(model).cursor.tree).digests[str(gone.relative_to(root))]
+    told(capsys, "forget", model, gone, "--json")
+    assert digest not in model.read_bytes()
+    assert told(capsys, "learn", root, "--model", model, "--json")["samples"] == 59
+
+
+def test_a_model_that_is_being_learned_into_is_not_changed_by_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, model = photos(tmp_path / "photos", 20), tmp_path / "m.onepass"
+    told(capsys, "learn", root, "--model", model, *SMALL, "--json")
+    before = model.read_bytes()
+    with claimed(model):
+        assert main(["forget", str(model), str(root)]) == 2
+        assert main(["learn", str(root), "--model", str(model)]) == 2
+        assert capsys.readouterr().err.count("learned into by another") == 2
+    assert model.read_bytes() == before
+
+
+def test_an_image_in_two_class_folders_is_listed_whenever_they_are_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both in the first scan, side by side."""
+    root, model = photos(tmp_path / "photos", 20), tmp_path / "m.onepass"
+    one = next((root / "digit-0").iterdir())
+    (root / "digit-1" / "twin.png").write_bytes(one.read_bytes())
+    found = told(capsys, "learn", root, "--model", model, *SMALL, "--json")
+    assert (found["learned"], found["quarantined"]) == (20, 1)
+    [(name, reason)] = found["quarantine"].items()
+    assert "the same image is learned as" in reason
+    assert {name, reason.rsplit(" as ")[1]} == {"digit-1/twin.png", str(one.relative_to(root))}
+
+
+@linux_only
+def test_a_class_that_cannot_be_read_stops_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root, model = photos(tmp_path / "photos", 20), tmp_path / "m.onepass"
+    outside = tmp_path / "outside.png"
+    next((root / "digit-1").iterdir()).rename(outside)
+    (root / "digit-1" / "link.png").symlink_to(outside)
+    os.mkfifo(root / "digit-2" / "pipe.png")
+    found = told(capsys, "learn", root, "--model", model, *SMALL, "--json")
+    assert "leads out of" in found["quarantine"]["digit-1"]
+    assert found["learned"] == 18
+    (root / "digit-1" / "link.png").unlink()
+    found = told(capsys, "learn", root, "--model", model, "--json")
+    assert (found["learned"], found["quarantine"]) == (1, {})
+
+
+@pytest.mark.system
+@linux_only
+def test_watching_outlives_what_goes_wrong_meanwhile(tmp_path: Path) -> None:
+    """A link to a folder appears, the disk is full, both are mended; then it is stopped."""
+    root, model = photos(tmp_path / "photos", 10), tmp_path / "deep" / "m.onepass"
+    command = [sys.executable, "-m", "onepass", "learn", str(root), "--model", str(model), "--watch", *SMALL]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        wait_for(lambda: model.exists() and load_model(model).learned == 10)
+        (root / "elsewhere").symlink_to(tmp_path)
+        assert "is a link to a folder" in process.stderr.readline()
+        (root / "elsewhere").unlink()
+        photos(root, 20, 10)
+        wait_for(lambda: load_model(model).learned == 20)
+        process.terminate()
+        assert process.wait(30) == 128 + signal.SIGTERM
+
+
+def wait_for(true: Any) -> None:
+    end = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+CURSORS: list[dict[str, Any]] = [
+    {"files": 3},
+    {"files": {"paths": torch.zeros(3).byte(), "stamps": torch.zeros(2, 2), "digests": torch.zeros(2, 16).byte()}},
+    {"files": {"paths": torch.tensor([97, 0]).byte(), "stamps": torch.zeros(1, 3), "digests": torch.zeros(1, 16)}},
+    {"quarantine": 5},
+    {"quarantine": [[1]]},
+    {"quarantine": [["x", "z", 0, "r"]]},
+    {"features": 5},
+    {"features": [5]},
+]
+
+
+@pytest.mark.parametrize("cursor", CURSORS, ids=str)
+def test_a_strange_cursor_is_refused_by_every_command(
+    cursor: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = Model.create((3, 8, 8), method="patch-lda", settings={"filters": 5, "first": 10})
+    model.learn(torch.zeros(1, 3, 8, 8).byte(), ["a"])
+    model.cursor.tree = cursor
+    save_model(model, tmp_path / "m.onepass")
+    for words in (
+        ["inspect"],
+        ["predict", str(tmp_path)],
+        ["forget", "--ids", "1"],
+        ["export", str(tmp_path / "p.onepass")],
+    ):
+        command, *rest = words
+        assert main([command, str(tmp_path / "m.onepass"), *rest]) == 1
+        assert "holds no whole model" in capsys.readouterr().err

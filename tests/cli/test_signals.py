@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
 import json
 import os
 import shlex
@@ -17,6 +19,7 @@ import pytest
 
 import forked
 from data_helpers import noise, save, some_classes
+from onepass.cli import signals
 from onepass.cli.main import main
 
 ONEPASS = [sys.executable, "-m", "onepass"]
@@ -160,3 +163,41 @@ def test_class_folders_that_are_not_utf_8_and_links_to_themselves(
     capsys.readouterr()
     assert main(["data", "check", str(root), "--data-dir", str(tmp_path / "data")]) == 0
     assert "\\udcff\\udcfe" in capsys.readouterr().out
+
+
+def test_a_signal_in_an_import_waits_for_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There it could be lost, or end the process in somebody's C code."""
+    lines = ["import os, signal, time", "os.kill(os.getpid(), signal.SIGTERM)", "time.sleep(0.2)", "whole = True"]
+    (tmp_path / "imported_slowly.py").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(tmp_path)
+    called: list[bool] = []
+    with signals.handled(lambda: called.append(True)):
+        assert importlib.import_module("imported_slowly").whole
+        assert not called
+        deadline = time.monotonic() + 10
+        while not called and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert called == [True]
+
+
+def test_a_stop_that_somebody_swallowed_is_told_to_what_begins_next() -> None:
+    called: list[bool] = []
+    signals.from_now_on()
+    with signals.handled(signals.interrupt):
+        with contextlib.suppress(BaseException):  # as a destructor would
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(1)
+        with signals.handled(lambda: called.append(True)):
+            assert called == [True]
+    signals.from_now_on()
+
+
+@pytest.mark.system
+def test_a_signal_while_torch_is_imported_ends_the_command_in_order() -> None:
+    for delay in (0.5, 0.8, 1.1, 1.4):
+        command = subprocess.Popen([*ONEPASS, "inspect", "nothing.onepass"], stderr=subprocess.PIPE, text=True)
+        time.sleep(delay)
+        command.send_signal(signal.SIGTERM)
+        err = command.communicate(timeout=60)[1]
+        assert command.returncode in (143, 1, -signal.SIGTERM), err  # 1: it was over; -15: not begun
+        assert "Traceback" not in err

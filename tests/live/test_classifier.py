@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -223,3 +224,83 @@ def test_seven_images_beside_a_hundred_and_forty_six_are_found_again(digits: Any
     model = StreamClassifier(image_size=8, settings=SMALL).fit(x, ["one"] * 146 + ["seven"] * 7)
     assert (model.predict(few[7:]) == "seven").mean() > 0.6
     assert (model.predict(images[y == 1][146:]) == "one").mean() > 0.6
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        np.zeros((8, 8), np.uint8),
+        np.zeros((1, 1, 1, 8, 8), np.uint8),
+        np.zeros((0, 8, 8), np.uint8),
+        np.zeros((2, 0, 8), np.uint8),
+        torch.zeros(2, 1, 8, 8).to_sparse(),
+        None,
+        [Image.new("F", (8, 8))],
+        [Image.new("RGB", (0, 8))],
+    ],
+    ids=lambda given: str(getattr(given, "shape", given))[:20],
+)
+def test_what_is_no_image_is_refused_by_us(given: Any) -> None:
+    model = StreamClassifier(image_size=8, channels=1, settings=SMALL)
+    model.partial_fit(np.eye(8, dtype=np.uint8).repeat(8).reshape(8, 8, 8), [*"abababab"])
+    with pytest.raises(UsageError, match="Expected"):
+        model.predict(given)
+
+
+@pytest.mark.parametrize("batch", [0, -1, 1.5, "4"])
+def test_a_batch_that_would_learn_nothing_is_refused(batch: Any) -> None:
+    with pytest.raises(UsageError, match="Expected batch"):
+        StreamClassifier(batch=batch).partial_fit(np.eye(3), [0, 1, 2])
+
+
+def test_a_bad_sample_of_learn_one_is_refused_alone() -> None:
+    model = StreamClassifier()
+    model.learn_one({"a": 1.0, "b": 2.0}, 0)
+    for x, y in (({"a": "x"}, 1), ({"a": float("nan")}, 1), ({"a": 1.0}, None), ({"a": 1.0}, "word"), ([1.0] * 3, 0)):
+        with pytest.raises(ValueError, match=r".+"):
+            model.learn_one(x, y)
+    model.learn_one({"b": 3.0}, 1)
+    model.flush()
+    assert model.model_.class_counts() == {0: 1, 1: 1}
+
+
+def test_labels_and_ids_beside_a_loader_are_refused() -> None:
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.eye(4), torch.arange(4)))
+    with pytest.raises(UsageError, match="labels or ids beside it"):
+        StreamClassifier().partial_fit(loader, sample_ids=[*"abcd"])
+    with pytest.raises(UsageError, match="pairs"):
+        StreamClassifier().partial_fit(torch.utils.data.DataLoader(torch.eye(4)))
+    assert StreamClassifier().partial_fit(loader).predict_proba(torch.utils.data.DataLoader([])).shape == (0, 4)
+
+
+def test_without_a_score_there_is_no_answer() -> None:
+    model = StreamClassifier().partial_fit(np.eye(2), ["a", "b"])
+    model.forget(X=np.eye(2), y=["a", "b"])
+    for ask in (lambda: model.predict(np.eye(2)), lambda: model.predict_one(np.eye(2)[0])):
+        with pytest.raises(UsageError, match="without a score"):
+            ask()
+
+
+def test_columns_and_classes_are_of_one_moment_in_threads() -> None:
+    """A class that comes between a snapshot and `classes_` must not move the others' probabilities."""
+    model = StreamClassifier().partial_fit(np.eye(2), ["m", "z"], sample_ids=["1", "2"])
+    wrong: list[object] = []
+    ended = threading.Event()
+
+    def ask() -> None:
+        while not ended.is_set():
+            try:
+                if model.predict(np.eye(2)).tolist() != ["m", "z"]:
+                    wrong.append("another class")
+            except Exception as error:
+                wrong.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for n in range(40):
+        model.partial_fit(np.full((1, 2), 50.0 + n), [f"a{n}"])
+    ended.set()
+    for thread in threads:
+        thread.join()
+    assert wrong == []

@@ -185,3 +185,56 @@ def test_a_journal_finds_what_it_holds_at_any_size() -> None:
     assert again.find(digests[19_998]) == 19_998
     assert again.find(digests[19_999]) is None
     assert digest_of(again.id_of(3)) == digests[3]
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_of_a_sample_that_comes_twice_in_a_call_the_last_counts(known: bool) -> None:
+    model = Model.create((3,))
+    model.learn(torch.eye(3), ["a", "b", "a"], ["1", "2", "3"])
+    row = torch.ones(2, 3)
+    model.learn(row, ["b", "a"], ["1", "1"] if known else ["9", "9"])
+    assert model.class_counts() == {"a": 2 + (not known), "b": 1}
+    assert model.journal.class_of(model.journal.find(digest_of("1" if known else "9")) or 0) == 0
+
+
+@pytest.mark.parametrize("name", ["00 11 22 33 44 55 66 77 88 99 aa", "0" * 31 + " ", "\t" * 32, "\udcff", ""])
+def test_any_word_is_an_id(name: str) -> None:
+    model = Model.create((3,))
+    model.learn(torch.eye(3), [*"aba"], [name, "2", "3"])
+    assert model.learn(torch.eye(3)[:1], ["b"], [name]).relabelled == 1
+    assert forget(model, [name], torch.eye(3)[:1]).exact == 1
+
+
+def test_numbers_of_ids_labels_and_samples_that_differ_are_refused() -> None:
+    model = Model.create((3,))
+    model.learn(torch.eye(3), [*"aba"], [*"123"])
+    for call in (
+        lambda: model.learn(torch.eye(3), [*"aba"], "123"),
+        lambda: model.learn(torch.eye(3), [*"aba"], ["1"]),
+        lambda: forget(model, ["1"], torch.eye(3)),
+        lambda: forget(model, None, torch.eye(3), ["a"]),
+        lambda: relabel(model, ["1"], ["a", "b"]),
+        lambda: relabel(model, ["1", "2"], ["b", "a"], torch.eye(3)[:1]),
+    ):
+        with pytest.raises(UsageError, match="Expected"):
+            call()
+    assert model.class_counts() == {"a": 2, "b": 1}
+
+
+def test_all_that_was_in_memory_can_be_forgotten_and_learned_anew() -> None:
+    model = Model.create((3,), method="er", memory=10)
+    model.learn(torch.eye(3), [*"aba"], [*"123"])
+    assert forget(model, [*"123"], rebuild=True).exact == 3
+    assert model.memory == (0, 10)
+    assert not model.learner.seen
+    assert model.learn(torch.eye(3), [*"aba"], [*"123"]).learned == 3
+
+
+def test_a_memory_for_which_there_is_no_room_changes_nothing() -> None:
+    model = Model.create((3,), method="er", memory=10)
+    model.learn(torch.eye(3), [*"aba"])
+    with pytest.raises(UsageError, match="no room"):
+        model.resize_memory(10**13)
+    assert model.memory == (3, 10)
+    model.resize_memory(2)
+    assert model.memory == (2, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import stat
@@ -20,7 +21,7 @@ from onepass.errors import BadCheckpoint, RunError, UsageError
 from onepass.learner.checkpoint import fingerprint, load_tree, save_tree
 from onepass.live import state
 from onepass.live.model import Model
-from onepass.live.program import load_program, save_program
+from onepass.live.program import Program, load_program, save_program
 from onepass.live.state import load_model, model_tree, older_copy, open_snapshot, save_model
 
 
@@ -86,6 +87,9 @@ CHANGES: list[dict[str, Any]] = [
     {"prequential": {}},
     {"learner": 5},
     {"learner": {"method": "er"}},
+    {"learner": None},
+    {"names": ["a", 1, *"bcdefghi"]},
+    {"batch": 10**9},
 ]
 
 
@@ -250,12 +254,84 @@ def _prediction(tmp_path: Path) -> dict[str, Any]:
         [5, [], {}],
         ["relu", [{"node": 999}], {}],
         ["_to_copy", [{"node": 0}], {"dtype": {"torch": "load"}}],
+        ["mul", [[0], 10**10], {}],
+        ["mul", ["a", 10**10], {}],
+        ["mul", [10**18, 10**18], {}],
+        ["add", [{"node": 0}, {"node": 0}], {}],
+        ["getitem", [{"node": 0}, 0], {}],
+        ["getitem", [[1], [0]], {}],
     ],
     ids=str,
 )
 def test_a_file_for_prediction_runs_nothing_but_bounded_arithmetic(step: list[Any], tmp_path: Path) -> None:
     tree = _prediction(tmp_path)
     save_tree(tmp_path / "p", {**tree, "steps": [*tree["steps"], step]})
+    with pytest.raises(BadCheckpoint, match="is damaged"):
+        load_program(tmp_path / "p")
+
+
+def _program(path: Path, tensors: list[Tensor], steps: list[Any], shape: list[int]) -> None:
+    head = {"kind": "onepass prediction", "version": 1, "names": ["a", "b"], "temperature": 1.0, "calibrated": False}
+    last = len(tensors) + len(steps)
+    save_tree(path, {**head, "shape": shape, "learned": 0, "tensors": tensors, "steps": steps, "output": last})
+
+
+def test_what_a_file_for_prediction_holds_at_a_time_is_bounded(tmp_path: Path) -> None:
+    """Each step alone makes 400 MB; three of them are kept until the last."""
+    wide = ["clone", [{"node": 2}], {}]
+    steps = [["expand", [{"node": 0}, [100, 1_000_000]], {}], wide, wide, wide]
+    steps += [["maximum", [{"node": 3}, {"node": 4}], {}], ["maximum", [{"node": 5}, {"node": 6}], {}]]
+    _program(tmp_path / "p", [torch.zeros(1, 1_000_000)], steps, [4])
+    with pytest.raises(BadCheckpoint, match="more than 1,073,741,824 bytes at a time"):
+        load_program(tmp_path / "p")
+
+
+def test_a_program_that_needs_much_for_a_sample_takes_few_at_a_time(tmp_path: Path) -> None:
+    """65 MB a sample: nobody lays out 64 of them."""
+    steps: list[Any] = [
+        ["expand", [{"node": 0}, [1, 8_000_000]], {}],
+        ["mm", [{"node": 1}, {"node": 2}], {}],
+        ["slice.Tensor", [{"node": 3}, 1, 0, 2], {}],
+    ]
+    _program(tmp_path / "p", [torch.ones(1, 1)], steps, [1])
+    found = load_program(tmp_path / "p")
+    assert isinstance(found.scorer, Program)
+    assert 1 <= found.scorer.chunk <= 16
+    assert found.scores(torch.arange(20.0)[:, None]).tolist() == [[n, n] for n in range(20)]
+
+
+def test_a_program_whose_need_grows_faster_than_its_samples_is_stopped(tmp_path: Path) -> None:
+    """(n, 1) beside (1, n): 8 KB for one sample, and for 512 of them two gigabytes."""
+    steps: list[Any] = [
+        ["expand", [{"node": 1}, [-1, 2000]], {}],
+        ["permute", [{"node": 2}, [1, 0]], {}],
+        ["view", [{"node": 3}, [1, -1]], {}],
+        ["mul.Tensor", [{"node": 1}, {"node": 4}], {}],
+        ["slice.Tensor", [{"node": 5}, 1, 0, 2], {}],
+    ]
+    _program(tmp_path / "p", [torch.ones(1, 1)], steps, [1])
+    found = load_program(tmp_path / "p")
+    with pytest.raises(BadCheckpoint, match="bytes at a time"):
+        found.scores(torch.ones(512, 1))
+
+
+@pytest.mark.parametrize(
+    "name", ["learned", "calibrated", "names", "shape", "temperature", "tensors", "steps", "output"]
+)
+def test_a_program_without_one_of_its_parts_is_damaged(name: str, tmp_path: Path) -> None:
+    tree = _prediction(tmp_path)
+    for odd in ({key: value for key, value in tree.items() if key != name}, {**tree, name: [[]]}):
+        save_tree(tmp_path / "p", odd)
+        with contextlib.suppress(BadCheckpoint):  # [[]] may be as true as any
+            load_program(tmp_path / "p")
+            assert name == "calibrated"
+            assert odd[name] == [[]]
+
+
+@pytest.mark.parametrize("names", [["a"], ["a", "b", "c"], [], ["a", "a"]], ids=str)
+def test_a_program_gives_a_score_for_each_name(names: list[str], tmp_path: Path) -> None:
+    tree = _prediction(tmp_path)
+    save_tree(tmp_path / "p", {**tree, "names": names})
     with pytest.raises(BadCheckpoint, match="is damaged"):
         load_program(tmp_path / "p")
 

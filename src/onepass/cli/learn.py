@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from onepass.cli.flags import Parser, add_settings, count, given
 from onepass.cli.signals import handled
-from onepass.errors import UsageError
+from onepass.errors import RunError, UsageError
 from onepass.live.claim import claimed
 from onepass.methods.registry import canonical, method_class
 from onepass.names import NET_NAMES
-from onepass.text import printable
+from onepass.text import printable, warn
 
 if TYPE_CHECKING:
     from onepass.live.folder import Progress
@@ -72,7 +72,6 @@ def _learn(values: argparse.Namespace, method: str, settings: dict[str, Any]) ->
     stream = FolderStream(model, values.folder)
     asked: list[bool] = []
     saved, when = model.version if values.model.exists() else -1, time.monotonic()
-    total = None
 
     def save() -> None:
         nonlocal saved, when
@@ -81,21 +80,36 @@ def _learn(values: argparse.Namespace, method: str, settings: dict[str, Any]) ->
         when = time.monotonic()
 
     with LiveView(model, values.model) as view, handled(lambda: asked.append(True)):
+        said = ""
         while True:
-            for progress in stream.scan():
-                view.show(progress)
-                if asked or (progress.read and time.monotonic() - when >= values.save_seconds):
-                    save()
-                if asked:
-                    raise KeyboardInterrupt
-            total = progress if total is None else _sum(total, progress)
-            save()
+            try:
+                for progress in stream.scan():
+                    view.show(progress)
+                    if asked:
+                        break
+                    if progress.read and time.monotonic() - when >= values.save_seconds:
+                        save()
+                said = ""
+            except (OSError, RunError, UsageError) as error:
+                if not values.watch:
+                    raise
+                if not asked and str(error) != said:
+                    warn(f"{printable(str(error))}; it is tried again every {POLL:g} s")
+                said = str(error)
+            try:
+                save()
+            except RunError as error:
+                if asked or not values.watch:
+                    raise
+                warn(f"{printable(str(error))}; it is tried again")
+            if asked:
+                raise KeyboardInterrupt
             if not values.watch:
                 break
             end = time.monotonic() + POLL
             while not asked and time.monotonic() < end:
                 time.sleep(0.05)
-    _report(values, model, total, stream.files.quarantine)
+    _report(values, model, progress, stream.files.quarantine)
 
 
 def _model(values: argparse.Namespace, method: str, settings: dict[str, Any]) -> Model:
@@ -114,10 +128,6 @@ def _model(values: argparse.Namespace, method: str, settings: dict[str, Any]) ->
     if "lr" in settings:
         model.set_learning_rate(settings["lr"])
     return model
-
-
-def _sum(a: Progress, b: Progress) -> Progress:
-    return type(a)(**{name: value + getattr(b, name) for name, value in vars(a).items()})
 
 
 def _report(values: argparse.Namespace, model: Model, done: Progress, quarantine: dict[str, Any]) -> None:

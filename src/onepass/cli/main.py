@@ -87,6 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="one of those above; onepass COMMAND --help shows its flags",
     )
     prepare_output()
+    signals.from_now_on()
     try:
         with handled(interrupt):
             command = parser.parse(words[:1]).command
@@ -125,5 +126,12 @@ def _say(what: object, code: int) -> int:
     return code
 
 
+def command() -> int:
+    """The whole process."""
+    code = main()
+    signals.at_once()
+    return code
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command())

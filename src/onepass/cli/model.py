@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from onepass.cli.flags import Parser, count
 from onepass.errors import UsageError
+from onepass.live.claim import claimed
 from onepass.text import printable
 
 if TYPE_CHECKING:
@@ -144,6 +145,11 @@ def forget(command: str, words: Sequence[str]) -> None:
     values = parser.parse(words)
     if bool(values.paths) == bool(values.ids):
         raise UsageError("Expected paths or --ids, got both or neither.")
+    with claimed(values.model):
+        _forget(values)
+
+
+def _forget(values: argparse.Namespace) -> None:
     from onepass.live import corrections
     from onepass.live.state import load_model, remove_older, save_model
 
@@ -161,7 +167,7 @@ def forget(command: str, words: Sequence[str]) -> None:
     if found.influenced:
         print(f"{found.influenced} are stored nowhere but still influence what is predicted; --rebuild ends that")
     if values.paths:
-        print("remove the files too: the next onepass learn would learn them again")
+        print("remove the files too: onepass learn would learn a copy of them, or a changed one")
 
 
 def _given(values: argparse.Namespace, model: Model) -> Tensor:

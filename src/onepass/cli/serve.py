@@ -143,7 +143,9 @@ def _serve(values: argparse.Namespace) -> None:
     model = _opening(values).model()
     stream = None if values.watch is None else FolderStream(model, values.watch)
     listening = _listen(values.host, values.port)
-    autosave = None if values.read_only else Autosave(model, values.model, values.save_seconds)
+    autosave = (
+        None if values.read_only else Autosave(model, values.model, values.save_seconds, held=values.model.exists())
+    )
     service = Service(model, autosave, room=values.queue)
     app = build_app(service, token=token, hosts=_hosts(values.host), largest=values.max_body << 20)
     server = Server(app, listening, grace=GRACE, connections=CONNECTIONS)
@@ -197,13 +199,18 @@ def _announce(values: argparse.Namespace, name: str, port: int, token: str) -> N
 
 
 def _watch(stream: FolderStream, service: Service, ended: threading.Event) -> None:
-    """Learn what arrives in a folder, between the requests."""
+    """Learn what arrives in a folder, between the requests. Nothing that goes wrong there ends it."""
+    said = ""
     while not ended.is_set():
         try:
             for _ in stream.scan():
                 service.stir()
                 if ended.is_set():
                     return
-        except (OSError, RunError) as error:
-            warn(f"{printable(str(error))}; it is tried again in {POLL:g} s")
+            said = ""
+        except Exception as error:
+            words = str(error) if isinstance(error, OSError | RunError | UsageError) else repr(error)
+            if words != said:
+                warn(f"{printable(words)}; it is tried again every {POLL:g} s")
+            said = words
         ended.wait(POLL)

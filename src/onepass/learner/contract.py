@@ -252,8 +252,9 @@ class BaseLearner(nn.Module):
         if not isinstance(self.config, ReplayConfig):
             raise UsageError(f"{type(self).__name__} has no memory that could be resized")
         with self.exclusive("resize_memory"):
-            self.config = dataclasses.replace(self.config, memory=capacity)
+            config = dataclasses.replace(self.config, memory=capacity)
             self.memory.resize(capacity)
+            self.config = config
 
     @property
     def device(self) -> torch.device:

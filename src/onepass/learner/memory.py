@@ -30,13 +30,7 @@ class Memory(nn.Module):
     def add_field(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> None:
         """One more value per slot. Unwritten slots are never read, so they cost no resident memory."""
         self.fields.append(name)
-        try:
-            column = torch.empty((self.capacity, *shape), dtype=dtype)
-        except RuntimeError as error:  # torch's word for no memory, and for numbers that are too large for it
-            what = "x".join(map(str, shape))
-            raise UsageError(
-                f"no room for a memory of {self.capacity:,} samples of {what}: choose a smaller one"
-            ) from error
+        column = _column(self.capacity, shape, dtype)
         self.register_buffer(f"field_{name}", column, persistent=False)
 
     def widen_field(self, name: str, width: int) -> None:
@@ -128,12 +122,12 @@ class Memory(nn.Module):
 
     def resize(self, capacity: int) -> None:
         """Room for more samples, or for fewer: then a random part of them stays."""
+        olds = {name: self.field(name) for name in self.fields}
+        columns = {name: _column(capacity, old.shape[1:], old.dtype, old.device) for name, old in olds.items()}
         if capacity < self.filled:
             self.forget(torch.randperm(self.filled, generator=self.rng)[capacity:])
-        for name in self.fields:
-            old = self.field(name)
-            column = old.new_empty((capacity, *old.shape[1:]))
-            column[: self.filled] = old[: self.filled]
+        for name, column in columns.items():
+            column[: self.filled] = self.field(name)[: self.filled]
             self._buffers[f"field_{name}"] = column
         self.capacity = capacity
 
@@ -154,3 +148,11 @@ class Memory(nn.Module):
 
     def extra_repr(self) -> str:
         return f"capacity {self.capacity}, {self.filled} filled, fields {sorted(self.fields)}"
+
+
+def _column(capacity: int, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | None = None) -> Tensor:
+    try:
+        return torch.empty((capacity, *shape), dtype=dtype, device=device)
+    except RuntimeError as error:  # torch's word for no memory, and for numbers that are too large for it
+        what = "x".join(map(str, shape))
+        raise UsageError(f"no room for a memory of {capacity:,} samples of {what}: choose a smaller one") from error

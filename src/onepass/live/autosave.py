@@ -25,10 +25,11 @@ class Autosave:
     the end of the process and the clock have to do.
     """
 
-    def __init__(self, model: Model, path: Path | str, seconds: float = SECONDS) -> None:
+    def __init__(self, model: Model, path: Path | str, seconds: float = SECONDS, *, held: bool = False) -> None:
+        """`held`: the file holds the model as it is now."""
         self.model, self.path, self.seconds = model, Path(path), seconds
         self.failure = ""  # why the last try failed
-        self._saved = model.version if self.path.exists() else -1
+        self._saved = model.version if held else -1
         self._erasing = False  # whether older copies hold what was forgotten
         self._writing = threading.RLock()
         self._closing = threading.Event()
@@ -78,8 +79,9 @@ class Autosave:
             return
         self._closing.set()
         atexit.unregister(self.close)
-        if self._before is not None and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, self._before)
+        here = threading.current_thread() is threading.main_thread()
+        if here and self._before is not None and signal.getsignal(signal.SIGTERM) == self._on_signal:
+            signal.signal(signal.SIGTERM, self._before)  # else somebody came after, who calls this, which passes it on
         self.save()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
@@ -95,4 +97,5 @@ class Autosave:
         if callable(before):
             before(number, frame)
         elif before is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)  # of several, the one that ends the process
             os.kill(os.getpid(), number)

@@ -22,7 +22,9 @@ def claimed(path: Path) -> Iterator[None]:
         raise RunError(f"cannot write to {path.parent}: {error}") from error
     try:
         if not lock(handle) or not _is(beside, handle):
-            raise UsageError(f"{path} is being learned into by another process: wait for it, or name another file.")
+            raise UsageError(
+                f"{path} is being learned into by another process or classifier: close that, or name another file."
+            )
         yield
         beside.unlink(missing_ok=True)
     finally:

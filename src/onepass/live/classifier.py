@@ -6,11 +6,15 @@ It inherits from scikit-learn's classes, so it needs that package (the extra `sk
 from __future__ import annotations
 
 import sys
+import threading
+import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -19,12 +23,14 @@ from onepass.errors import UsageError
 from onepass.learner.net import Factory
 from onepass.live import corrections
 from onepass.live.autosave import Autosave
+from onepass.live.claim import claimed
 from onepass.live.corrections import Forgotten
-from onepass.live.labels import Label
+from onepass.live.labels import Label, Labels, plain_label
 from onepass.live.model import Model
-from onepass.live.samples import from_features, holds_images, image_tensor, is_loader, vector_tensor
-from onepass.live.snapshot import Snapshot
+from onepass.live.samples import LARGEST_SIDE, from_features, holds_images, image_tensor, is_loader, vector_tensor
+from onepass.live.snapshot import Snapshot, check_scored
 from onepass.live.state import load_model, save_model
+from onepass.methods.registry import canonical
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
@@ -36,6 +42,7 @@ except ImportError as error:
     ) from error
 
 GATHERED = 32  # samples of learn_one that are learned together
+OF_THE_PROCESS = ("_turn", "_held", "autosave_")  # which no copy has: a file has one owner
 
 
 class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -96,46 +103,85 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 
     def fit(self, X: Any, y: Any = None) -> StreamClassifier:
         """Learn from the beginning."""
-        if hasattr(self, "autosave_"):
-            self.autosave_.close()
-            del self.autosave_
-        for name in ("model_", "classes_", "_waiting"):
-            self.__dict__.pop(name, None)
-        return self._learn(X, y, None, None)
+        with self._alone():
+            self.close()
+            for name in ("model_", "classes_", "_waiting", "_first_names"):
+                self.__dict__.pop(name, None)
+            return self._learn(X, y, None, None)
 
     def partial_fit(
         self, X: Any, y: Any = None, classes: Any = None, sample_ids: Sequence[str] | None = None
     ) -> StreamClassifier:
         """Learn more, from where the file of `autosave` stands if there is one. `classes` may announce some; others may
         come at any time. What has a known id is not learned again."""
-        self._resume()
-        self.flush()
-        return self._learn(X, y, classes, sample_ids)
+        with self._alone():
+            self._own()
+            self._resume()
+            self.flush()
+            return self._learn(X, y, classes, sample_ids)
+
+    def close(self) -> None:
+        """Save for the last time, and leave the file of `autosave` to others."""
+        with self._alone():
+            if (held := self.__dict__.pop("_held", None)) is not None:
+                held.close()
+            self.__dict__.pop("autosave_", None)
+
+    def _alone(self) -> threading.RLock:
+        """One call at a time: what a thread is told is of one moment."""
+        found: threading.RLock = self.__dict__.setdefault("_turn", threading.RLock())
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()
+        return {name: value for name, value in state.items() if name not in OF_THE_PROCESS}
+
+    def _own(self) -> None:
+        """Nobody else may write the file of `autosave` from now on."""
+        if self.autosave is not None and "_held" not in self.__dict__:
+            with ExitStack() as stack:
+                stack.enter_context(claimed(Path(self.autosave)))
+                self._held = stack.pop_all()
+            weakref.finalize(self, self._held.close)  # when nobody has it any more, and at the end of the process
 
     def _resume(self) -> None:
         if hasattr(self, "model_") or self.autosave is None or not Path(self.autosave).exists():
             return
-        self.model_ = load_model(self.autosave)
+        self._own()
+        model = load_model(self.autosave, self._named(), net=None if isinstance(self.net, str) else self.net)
+        found = (model.learner.recipe or {})["method"]
+        if self.method is not None and canonical(self.method) != canonical(found):
+            raise UsageError(f"{self.autosave} is a model of {found}, not of {self.method}: name another file.")
+        self.model_ = model
         if len(self.model_.shape) == 1:
             self.n_features_in_ = self.model_.shape[0]
-        self._learned()
+        self._learned(held=True)
+
+    def _named(self) -> list[str]:
+        """Code that whoever made this classifier has named: its file may name it too."""
+        return [name for name in (self.method, self.net, self.augment) if isinstance(name, str)]
 
     def _learn(self, X: Any, y: Any, classes: Any, sample_ids: Sequence[str] | None) -> StreamClassifier:
+        self._own()
         if is_loader(X):
-            for x, labels in X:
-                self._learn(x, labels, classes, None)
+            if y is not None or sample_ids is not None:
+                raise UsageError("Expected labels from the DataLoader, got labels or ids beside it. Give arrays.")
+            for batch in X:
+                if not isinstance(batch, list | tuple) or len(batch) != 2:
+                    raise UsageError("Expected a DataLoader of pairs, samples and labels.")
+                self._learn(*batch, classes, None)
             return self
         labels = self._labels(y)
         x = self._samples(X, labels)
         if classes is not None:
             self.model_.declare(column_or_1d(classes).tolist())
-        self.model_.learn(x, labels, None if sample_ids is None else list(sample_ids))
+        self.model_.learn(x, labels, sample_ids)
         self._learned()
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
-        p = self.predict_proba(X)
-        found: NDArray[Any] = self.classes_[p.argmax(axis=1)]
+        classes, p = self._answers(X)
+        found: NDArray[Any] = classes[p.argmax(axis=1)]
         if self.reject_below is not None:
             answer = self.model_.labels.unknown(self.unknown)
             found = np.where(p.max(axis=1) < self.reject_below, np.array(answer), found)
@@ -143,14 +189,20 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """A column for each of `classes_`; `calibrated_` says whether enough was seen to trust them."""
-        found = [(snapshot, snapshot.probabilities(x)) for snapshot, x in self._asked(X)]
-        return np.concatenate([self._columns(snapshot, p, 0.0) for snapshot, p in found])
+        return self._answers(X)[1]
+
+    def _answers(self, X: Any) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        """Classes, and a column of probabilities for each."""
+        snapshot, classes, parts_of_x = self._asked(X)
+        parts = [_columns(snapshot, check_scored(snapshot.probabilities(x)), classes, 0.0) for x in parts_of_x]
+        return classes, np.concatenate([np.zeros((0, len(classes))), *parts])
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Scores: of two classes the second's minus the first's, else a column for each of `classes_`."""
         lowest = float(np.finfo(np.float32).min)
-        parts = [self._columns(s, s.scores(x).double().clamp(min=lowest), lowest) for s, x in self._asked(X)]
-        scores = np.concatenate(parts)
+        snapshot, classes, parts_of_x = self._asked(X)
+        parts = [_columns(snapshot, snapshot.scores(x).double().clamp(min=lowest), classes, lowest) for x in parts_of_x]
+        scores = np.concatenate([np.zeros((0, len(classes))), *parts])
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
     @property
@@ -177,32 +229,47 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 
     def learn_one(self, x: Any, y: Any) -> None:
         """Learn a sample: when `batch` of them have come (default: 32), or at `flush()`."""
-        self.__dict__.setdefault("_waiting", []).append((x, y))
-        if len(self._waiting) >= (self.batch or GATHERED):
-            self.flush()
+        with self._alone():
+            self._own()
+            self._resume()
+            [label] = self._labels([y])
+            row = self._one(x)  # now, so that a bad one is refused before it waits among good ones
+            waiting = self.__dict__.setdefault("_waiting", [])
+            known = self.model_.labels.names[:1] if hasattr(self, "model_") else []
+            Labels(known).check([plain_label(label), *(other for _, other in waiting[:1])])
+            if waiting and waiting[0][0].shape != row.shape:
+                raise UsageError(f"Expected a sample of shape {tuple(waiting[0][0].shape)}, got {tuple(row.shape)}.")
+            waiting.append((row, label))
+            if len(waiting) >= (self.batch or GATHERED):
+                self.flush()
 
     def learn_many(self, X: Any, y: Any) -> None:
         self.partial_fit(X, y)
 
     def flush(self) -> None:
         """Learn what waits."""
-        waiting = self.__dict__.pop("_waiting", [])
-        if not waiting:
-            return
-        samples: Any = [x for x, _ in waiting]
-        labels = [y for _, y in waiting]
-        if isinstance(samples[0], Mapping):
-            samples = self._features(samples)
-        self.partial_fit(samples, labels)
+        with self._alone():
+            waiting = self.__dict__.pop("_waiting", [])
+            if waiting:
+                self.partial_fit(torch.stack([row for row, _ in waiting]), [label for _, label in waiting])
+
+    def _one(self, x: Any) -> Tensor:
+        """A sample as it will be learned, or asked for."""
+        rows = self._features([x]) if isinstance(x, Mapping) else [x]
+        if hasattr(self, "model_"):
+            return self._tensor(rows)[0]
+        if holds_images(rows):
+            return image_tensor(rows, self._image_shape())[0]
+        return vector_tensor(np.asarray(rows, dtype=np.float64))[0]
 
     def predict_proba_one(self, x: Any) -> dict[Label, float]:
         """By what is learned; samples that wait are not."""
-        self._resume()
-        if not hasattr(self, "model_"):
-            return {}
-        snapshot = self.model_.snapshot()
-        row = self._features([x]) if isinstance(x, Mapping) else [x]
-        [p] = snapshot.probabilities(self._tensor(row)).tolist()
+        with self._alone():
+            self._resume()
+            if not hasattr(self, "model_"):
+                return {}
+            snapshot, row = self.model_.snapshot(), self._one(x)
+        [p] = check_scored(snapshot.probabilities(row[None])).tolist()
         return dict(zip(snapshot.names, p, strict=True))
 
     def predict_one(self, x: Any) -> Label | None:
@@ -219,27 +286,33 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         self, ids: Sequence[str] | None = None, X: Any = None, y: Any = None, *, rebuild: bool = False
     ) -> Forgotten:
         """Forget samples by id, by giving them again, or both; see `onepass.live.corrections.forget`."""
-        self.flush()
-        check_is_fitted(self, "model_")
-        x = None if X is None else self._tensor(X)
-        found = corrections.forget(self.model_, ids, x, None if y is None else self._labels(y), rebuild=rebuild)
-        if hasattr(self, "autosave_"):
-            self.autosave_.erase()
-        return found
+        with self._alone():
+            self._ready()
+            x = None if X is None else self._tensor(X)
+            found = corrections.forget(self.model_, ids, x, None if y is None else self._labels(y), rebuild=rebuild)
+            if hasattr(self, "autosave_"):
+                self.autosave_.erase()
+            return found
 
     def relabel(self, ids: Sequence[str], y: Any, X: Any = None) -> int:
         """Correct labels; see `onepass.live.corrections.relabel`."""
-        self.flush()
-        check_is_fitted(self, "model_")
-        corrected = corrections.relabel(self.model_, ids, self._labels(y), None if X is None else self._tensor(X))
-        self._learned()
-        return corrected
+        with self._alone():
+            self._ready()
+            corrected = corrections.relabel(self.model_, ids, self._labels(y), None if X is None else self._tensor(X))
+            self._learned()
+            return corrected
 
     def save(self, path: str | Path) -> None:
         """Everything, in one file."""
+        with self._alone():
+            self._ready()
+            save_model(self.model_, path)
+
+    def _ready(self) -> None:
+        """With all that is in the file and all that waits."""
+        self._resume()
         self.flush()
         check_is_fitted(self, "model_")
-        save_model(self.model_, path)
 
     @classmethod
     def load(cls, path: str | Path, allow: Collection[str] = (), **params: Any) -> StreamClassifier:
@@ -273,8 +346,7 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
             if not holds_images(X):
                 x = vector_tensor(validate_data(self, X, dtype="numeric", ensure_2d=True))
             else:
-                shape = (self.channels, self.image_size, self.image_size)
-                x = image_tensor(X, shape)
+                x = image_tensor(X, self._image_shape())
             _same_length(x, labels)
             self.model_ = self._create(tuple(x.shape[1:]))
         else:
@@ -282,7 +354,17 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         _same_length(x, labels)
         return x
 
+    def _image_shape(self) -> tuple[int, int, int]:
+        side, channels = self.image_size, self.channels
+        if not (isinstance(side, int) and isinstance(channels, int) and 0 < side <= LARGEST_SIDE and channels > 0):
+            raise UsageError(
+                f"Expected image_size from 1 to {LARGEST_SIDE} and channels, got {side!r} and {channels!r}."
+            )
+        return channels, side, side
+
     def _create(self, shape: tuple[int, ...]) -> Model:
+        if self.batch is not None and (not isinstance(self.batch, int | np.integer) or self.batch < 1):
+            raise UsageError(f"Expected batch to be a whole number from 1 on, got {self.batch!r}.")
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             from sklearn.utils import check_random_state
@@ -297,7 +379,7 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
             lr=self.lr,
             augment=self.augment or "",
             seed=int(seed),
-            batch=self.batch or 0,
+            batch=int(self.batch or 0),
             by_content=self.by_content,
         )
 
@@ -327,6 +409,8 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
             raise UsageError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
         if isinstance(y, Tensor):
             y = y.cpu().numpy()
+        if isinstance(y, list | tuple) and len({isinstance(label, str) for label in y}) > 1:
+            raise UsageError("Expected labels of one kind, got words and numbers. Give all as words.")
         labels = column_or_1d(y, warn=True)
         if labels.dtype.kind == "f" and not np.isfinite(labels).all():
             raise UsageError("Input y contains infinity or NaN: expected a label for each sample.")
@@ -334,32 +418,32 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         found: list[Any] = labels.tolist()
         return found
 
-    def _learned(self) -> None:
+    def _learned(self, held: bool = False) -> None:
         if "_first_names" in self.__dict__:
             self.model_.cursor.tree["features"] = [str(name) for name in self.__dict__.pop("_first_names")]
         names = self.model_.labels.names
         if not hasattr(self, "classes_") or len(self.classes_) != len(names):
             self.classes_ = np.array(sorted(names))
         if self.autosave is not None and not hasattr(self, "autosave_"):
-            self.autosave_ = Autosave(self.model_, self.autosave)
+            self._own()
+            self.autosave_ = Autosave(self.model_, self.autosave, held=held)
+            self._held.callback(self.autosave_.close)
 
-    def _asked(self, X: Any) -> Iterator[tuple[Snapshot, Tensor]]:
-        self._resume()
-        self.flush()
-        check_is_fitted(self, "model_")
-        snapshot = self.model_.snapshot()
-        if not is_loader(X):
-            yield snapshot, self._tensor(X)
-            return
-        for batch in X:
-            yield snapshot, self._tensor(batch[0] if isinstance(batch, list | tuple) else batch)
+    def _asked(self, X: Any) -> tuple[Snapshot, NDArray[Any], Iterator[Tensor]]:
+        """What answers, the classes of that moment, and samples, some at a time."""
+        with self._alone():
+            self._ready()
+            snapshot, classes = self.model_.snapshot(), self.classes_
+        batches = (batch[0] if isinstance(batch, list | tuple) else batch for batch in X) if is_loader(X) else [X]
+        return snapshot, classes, map(self._tensor, batches)
 
-    def _columns(self, snapshot: Snapshot, values: Tensor, absent: float) -> NDArray[np.float64]:
-        """In the order of `classes_`; classes that were only announced have no score."""
-        places = np.searchsorted(self.classes_, np.array(snapshot.names))
-        columns = np.full((len(values), len(self.classes_)), absent)
-        columns[:, places] = values.cpu().numpy()
-        return columns
+
+def _columns(snapshot: Snapshot, values: Tensor, classes: NDArray[Any], absent: float) -> NDArray[np.float64]:
+    """In the order of these classes; those that were only announced have no score."""
+    places = np.searchsorted(classes, np.array(snapshot.names))
+    columns = np.full((len(values), len(classes)), absent)
+    columns[:, places] = values.cpu().numpy()
+    return columns
 
 
 def _same_length(x: Tensor, labels: Sequence[Any]) -> None:

@@ -14,7 +14,7 @@ from onepass.learner.batch import Batch
 from onepass.learner.contract import BaseLearner
 from onepass.live.journal import digest_of
 from onepass.live.labels import plain_label
-from onepass.live.model import UNNUMBERED, Model
+from onepass.live.model import UNNUMBERED, Model, check_ids
 from onepass.methods.factory import build
 from onepass.seeds import generator
 
@@ -51,6 +51,10 @@ def forget(
     """
     if ids is None and x is None:
         raise UsageError("Expected ids or samples to forget, got neither.")
+    if x is not None:
+        check_ids(ids, len(x))
+        if labels is not None and len(labels) != len(x):
+            raise UsageError(f"Expected a label for each of {len(x)} samples, got {len(labels)}.")
     with model.turn():
         learner = model.learner
         if rebuild and not (len(learner.memory)):
@@ -79,6 +83,7 @@ def forget(
         exact += len(waiting)
         for number in places:
             model.counts[model.journal.class_of(number)] -= 1
+        _erase_from_cursor(model, {bytes.fromhex(model.journal.id_of(number)) for number in places})
         model.journal.erase(places)
         model.prequential.forget(set(places))
         forgotten = len(places) + len(rows)
@@ -129,6 +134,15 @@ def _erase_from_memories(learner: BaseLearner, numbers: set[int]) -> int:
     return n
 
 
+def _erase_from_cursor(model: Model, digests: set[bytes]) -> None:
+    if "files" in model.cursor.tree:
+        from onepass.live.folder import Files
+
+        files = Files(model.cursor.tree)
+        files.forget(digests)
+        model.cursor.tree = {**model.cursor.tree, **files.to_tree()}
+
+
 def relearn(model: Model) -> None:
     """A new learner that has seen nothing but what is in the memory, several times."""
     old = model.learner
@@ -137,7 +151,7 @@ def relearn(model: Model) -> None:
     new.number_samples()
     new.to(old.device)
     rng = generator(recipe["seed"], "relearn", model.version)
-    for _ in range(PASSES):
+    for _ in range(PASSES if len(old.memory) else 0):
         for slots in torch.randperm(len(old.memory), generator=rng).split(model.batch):
             new.observe(old.memory.read(slots))
     new.memory.set_extra_state(old.memory.get_extra_state())
@@ -150,6 +164,9 @@ def relabel(model: Model, ids: Sequence[str], labels: Sequence[Any], x: Tensor |
     Learners of statistics need the samples again, and then are as if the right label had come first. Others correct
     their memory, and learn the samples once more if they are given.
     """
+    check_ids(ids, len(labels))
+    if x is not None:
+        check_ids(ids, len(x))
     with model.turn():
         learner = model.learner
         found = [model.journal.find(digest_of(str(name))) for name in ids]

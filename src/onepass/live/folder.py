@@ -6,7 +6,7 @@ and since the cursor is saved with the model, a file is learned exactly once how
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from onepass.live.model import Model
 from onepass.live.samples import one_image
 
 TOGETHER = 64  # files that are read at once
+NOTHING = bytes(DIGEST)  # the digest of a file whose sample was forgotten
 Stamp = tuple[int, int]  # size and time
 
 
@@ -43,6 +44,7 @@ class Files:
     """The cursor: what was read of each file, by its path from the root."""
 
     def __init__(self, tree: dict[str, Any]) -> None:
+        """Raises what a damaged tree makes it raise: see `live.state`."""
         self.stamps: dict[str, Stamp] = {}
         self.digests: dict[str, bytes] = {}
         self.quarantine: dict[str, tuple[Stamp, str]] = {}
@@ -71,6 +73,10 @@ class Files:
             "quarantine": [[name, *stamp, reason] for name, (stamp, reason) in self.quarantine.items()],
         }
 
+    def forget(self, gone: Set[bytes]) -> None:
+        """Of files whose samples were forgotten nothing stays but that they were read, so that they are not again."""
+        self.digests = {name: NOTHING if digest in gone else digest for name, digest in self.digests.items()}
+
     def unchanged(self, name: str, stamp: Stamp) -> bool:
         return self.stamps.get(name) == stamp or self.quarantine.get(name, (None,))[0] == stamp
 
@@ -85,6 +91,7 @@ class FolderStream:
             raise UsageError(f"Expected a model of images, got one of samples of shape {model.shape}.")
         self.model, self.root = model, root.resolve()
         self.files = Files(model.cursor.tree)
+        self._erased = model.journal.erased
         self.together = model.batch * max(1, TOGETHER // model.batch)
 
     def scan(self) -> Iterator[Progress]:
@@ -95,6 +102,9 @@ class FolderStream:
         parts = (pending[start : start + self.together] for start in range(0, len(pending), self.together))
         for part, images in in_threads(lambda part: (part, [_image(p, self.model.shape) for p, _, _ in part]), parts):
             with self.model.turn():
+                if self._erased != self.model.journal.erased:
+                    self.files.forget({d for d in self.files.digests.values() if self.model.journal.find(d) is None})
+                    self._erased = self.model.journal.erased
                 self._take(part, images, progress)
                 self.model.cursor.tree = {**self.model.cursor.tree, **self.files.to_tree()}
                 self.model.changed()
@@ -104,7 +114,13 @@ class FolderStream:
         """Files that are new or changed, with their labels, the oldest first."""
         found = []
         for label, folder in subfolders(self.root).items():
-            for path in list_images(folder, self.root):
+            try:
+                paths = list_images(folder, self.root)
+                self.files.quarantine.pop(label, None)
+            except UsageError as error:  # one class that cannot be read stops no other
+                self.files.quarantine[label] = (0, 0), str(error)
+                continue
+            for path in paths:
                 try:
                     status = path.stat()
                 except OSError:  # gone meanwhile
@@ -134,11 +150,17 @@ class FolderStream:
             return
         x = torch.from_numpy(np.stack(pixels))
         rows = []  # to learn, or known already
+        met: dict[bytes, tuple[str, str]] = {}  # the names and labels of these
         for row, ((name, label, stamp), digest) in enumerate(zip(good, content_digests(x), strict=True)):
+            twin, other = met.setdefault(digest, (name, label))
+            if other != label:
+                self._quarantine(name, stamp, f"the same image is learned as {twin}", progress)
+                continue
             number = model.journal.find(digest)
             if number is not None and model.labels.names[model.journal.class_of(number)] != label:
-                if (twin := self._twin(name, digest)) is not None:
-                    self._quarantine(name, stamp, f"the same image is learned as {twin}", progress)
+                if (known := self._twin(name, digest)) is not None:
+                    self._quarantine(name, stamp, f"the same image is learned as {known}", progress)
+                    del met[digest]
                     continue
                 progress.relabelled += relabel(model, [digest.hex()], [label], x[row : row + 1])
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -18,11 +19,8 @@ ERASED = -1  # the class of an entry that was forgotten
 
 def digest_of(name: str) -> bytes:
     """The digest of an id that was given; an id that is a digest's own hexadecimal form stands for that."""
-    if len(name) == 2 * DIGEST:
-        try:
-            return bytes.fromhex(name)
-        except ValueError:
-            pass
+    if re.fullmatch(r"[0-9a-fA-F]{32}", name):  # bytes.fromhex would also take spaces
+        return bytes.fromhex(name)
     return hashlib.blake2b(name.encode(errors="surrogatepass"), digest_size=DIGEST, person=b"onepass-id").digest()
 
 
@@ -42,6 +40,7 @@ class Journal:
         self._keys: NDArray[np.uint64] = np.zeros(0, np.uint64)  # first halves of the digests, sorted
         self._order: NDArray[np.int64] = np.zeros(0, np.int64)  # their numbers
         self._recent: dict[bytes, int] = {}
+        self.erased = 0  # entries that this process erased
 
     def __len__(self) -> int:
         """Entries ever made: the next number."""
@@ -107,6 +106,7 @@ class Journal:
             self._recent.pop(self._digests[number].tobytes(), None)
             self._digests[number] = 0
             self._classes[number] = ERASED
+            self.erased += 1
 
     @property
     def known(self) -> int:

@@ -23,6 +23,8 @@ def plain_label(value: Any) -> Label:
         raise UsageError(f"Expected a label that is a word or a number, got {type(value).__name__}. Give str or int.")
     if isinstance(value, str) and len(value) > LONGEST:
         raise UsageError(f"Expected a label of at most {LONGEST} letters, got {len(value)}. Give a shorter name.")
+    if isinstance(value, str) and "\0" in value:  # where NumPy ends a word
+        raise UsageError("Expected a label without a null character, got one with it. Give another name.")
     if isinstance(value, float) and not math.isfinite(value):
         raise UsageError(f"Expected a label, got {value}. Leave out samples without one.")
     return value

@@ -29,6 +29,7 @@ from onepass.methods.registry import method_class
 DEFAULTS = {"images": "patch-lda", "vectors": "slda"}
 STEP = 10  # samples of a gradient step
 AT_ONCE = 64  # samples that learners of statistics take at once
+MOST_AT_ONCE = 65536
 UNNUMBERED = -1  # a sample without an id
 
 
@@ -39,6 +40,13 @@ class Learned:
     learned: int = 0
     known: int = 0
     relabelled: int = 0
+
+
+def check_ids(ids: Sequence[str] | None, n: int) -> None:
+    if isinstance(ids, str):
+        raise UsageError("Expected a list of ids, got one word. Put it in a list.")
+    if ids is not None and len(ids) != n:
+        raise UsageError(f"Expected an id for each of {n} samples, got {len(ids)}.")
 
 
 @dataclass
@@ -53,6 +61,8 @@ class Model:
 
     def __init__(self, learner: BaseLearner, *, batch: int = 0, by_content: bool | None = None) -> None:
         """`batch` samples make a step. Samples without an id are known by their content: all images, unless told."""
+        if type(batch) is not int or not 0 <= batch <= MOST_AT_ONCE:
+            raise UsageError(f"Expected batch from 1 to {MOST_AT_ONCE:,}, got {batch!r}.")
         self.learner = learner
         self.batch = batch or (AT_ONCE if learner.takes_back else STEP)
         self.by_content = learner.problem.images if by_content is None else by_content
@@ -154,23 +164,26 @@ class Model:
     def learn(self, x: Tensor, labels: Sequence[Any], ids: Sequence[str] | None = None) -> Learned:
         """Samples as the learner takes them, a label for each, and perhaps an id for each.
 
-        A sample that is known is not learned again; where its label is another now, it is corrected.
+        A sample that is known is not learned again; where its label is another now, it is corrected. Of one that comes
+        twice the last counts.
         """
-        if len(labels) != len(x) or (ids is not None and len(ids) != len(x)):
-            raise UsageError(f"Expected a label (and an id) for each of {len(x)} samples, got {len(labels)}.")
+        if len(labels) != len(x):
+            raise UsageError(f"Expected a label for each of {len(x)} samples, got {len(labels)}.")
+        check_ids(ids, len(x))
         with self.turn():
             classes = self.declare(labels)
             digests = self.digests(x, ids)
+            last = {digest: row for row, digest in enumerate(digests) if digest is not None}
             fresh: list[int] = []
             moved: list[int] = []
-            met: set[bytes] = set()
             for row, digest in enumerate(digests):
+                if digest is not None and last[digest] != row:
+                    continue  # it comes again below
                 number = None if digest is None else self.journal.find(digest)
-                if number is not None and self.journal.class_of(number) != classes[row]:
-                    moved.append(row)
-                elif number is None and digest not in met:
+                if number is None:
                     fresh.append(row)
-                    met.update(() if digest is None else (digest,))
+                elif self.journal.class_of(number) != classes[row]:
+                    moved.append(row)
             for start in range(0, len(fresh), self.batch):
                 rows = fresh[start : start + self.batch]
                 self._step(
@@ -185,6 +198,7 @@ class Model:
 
     def digests(self, x: Tensor, ids: Sequence[str] | None) -> Sequence[bytes | None]:
         if ids is not None:
+            check_ids(ids, len(x))
             return [digest_of(str(name)) for name in ids]
         return content_digests(x) if self.by_content else [None] * len(x)
 

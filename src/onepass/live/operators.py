@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 Size = Callable[..., int]
+MOST_PATCHES = 1 << 30  # values of all patches of an image that a kernel is laid upon
 
 
 def _first(x: Tensor, *rest: Any, **named: Any) -> int:
@@ -36,6 +37,8 @@ def _convolution(
     if transposed:
         raise ValueError("transposed convolutions are not among them")
     sides = [side + 2 * p for side, p in zip(x.shape[2:], padding, strict=True)]  # at most
+    if weight[0].numel() * math.prod(sides) > MOST_PATCHES:  # some libraries write them all down
+        raise ValueError("its kernels are too large")
     found: int = len(x) * len(weight) * math.prod(sides)
     return found
 
@@ -50,6 +53,20 @@ def _padded(x: Tensor, pads: list[int], *rest: Any) -> int:
 
 def _whole(*values: Any) -> int:
     return 1
+
+
+def _numbers(*values: Any) -> int:
+    """Python's arithmetic, on whole numbers alone: on tensors and lists it has no bound."""
+    if not all(type(value) is int and abs(value) < 1 << 31 for value in values):
+        raise ValueError("its arithmetic is not of whole numbers below 2^31")
+    return 1
+
+
+def _item(values: Any, place: Any) -> int:
+    """One of several results of an operator."""
+    if not isinstance(values, tuple | list) or type(place) is not int:
+        raise ValueError("it takes an item of what is no list")
+    return 0
 
 
 SIZES: dict[str, Size] = {
@@ -135,7 +152,7 @@ def name_of(target: Any) -> str:
 def operator_of(name: Any) -> tuple[Callable[..., Any], Size]:
     """The operator of a name, and what tells how much it makes."""
     if name in NUMBERS:
-        return NUMBERS[name], _whole
+        return NUMBERS[name], _item if name == "getitem" else _numbers
     if not isinstance(name, str) or name not in SIZES or not re.fullmatch(r"\w+(\.\w+)?", name):
         raise ValueError(f"{name!r} is not among the operators of a file for prediction")
     if name == "view":  # which depends on how a tensor lies in memory, and that on the machine

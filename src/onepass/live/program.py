@@ -24,10 +24,10 @@ from onepass.live.snapshot import Snapshot
 KIND = "onepass prediction"
 VERSION = 1
 MOST = 4096  # samples that a program takes at once
-LARGEST = 1 << 28  # values of anything on the way of one sample: a gigabyte
+LARGEST = 1 << 30  # bytes that may be held at a time on the way of samples
 MOST_NODES = 100_000
 WHERE = ("device", "layout", "pin_memory")  # what operators are told about places in memory
-CHUNK = {3: 64, 1: 512}  # samples passed at once, of images and of vectors
+CHUNK = {3: 64, 1: 512}  # samples passed at once, of images and of vectors, if there is room for them
 
 
 class Pipeline(nn.Module):
@@ -133,6 +133,7 @@ class Program:
 
     def __init__(self, tensors: list[Tensor], steps: list[Any], output: int, shape: tuple[int, ...]) -> None:
         self.tensors, self.output, self.shape = tensors, output, shape
+        self.chunk = CHUNK.get(len(shape), 64)
         self.steps = [(operator_of(name), args, kwargs) for name, args, kwargs in steps]
         self.last: dict[int, list[int]] = {}  # what is used for the last time in each step
         used: dict[int, int] = {}
@@ -145,27 +146,48 @@ class Program:
 
     @torch.inference_mode()
     def scores(self, x: Tensor) -> Tensor:
-        chunk = CHUNK.get(len(self.shape), 64)
-        return torch.cat([self.run([*self.tensors, part]) for part in x.split(chunk)])
+        return torch.cat([self.run([*self.tensors, part])[0] for part in x.split(self.chunk)])
 
-    def run(self, values: list[Any], most: int | None = None) -> Tensor:
+    def run(self, values: list[Any]) -> tuple[Tensor, int]:
+        """What comes out, and how many bytes were held at most. How much a step will make is known before it."""
+        held = most = 0
         for number, ((function, size), args, kwargs) in enumerate(self.steps):
             given = [_value(value, values) for value in args]
             named = {name: _value(value, values) for name, value in kwargs.items()}
-            if most is not None and size(*given, **named) > most:
-                raise ValueError(f"it would make more than {most:,} values of one sample")
+            makes = size(*given, **named) * _width(given, named)
+            if held + makes > LARGEST:
+                raise BadCheckpoint(f"the program would hold more than {LARGEST:,} bytes at a time")
+            most = max(most, held + makes)
             values.append(function(*given, **named))
+            held += _bytes(values[-1])
             for place in self.last.get(number, ()):
+                held -= _bytes(values[place])
                 values[place] = None  # its memory is free for what comes
         found: Tensor = values[self.output]
-        return found
+        return found, most
 
-    def check(self) -> None:
-        """Pass one sample, and look before each step at how much it will make."""
+    def check(self, classes: int) -> None:
+        """Pass one sample, and look before each step at how much it will make; a score for each class comes out."""
         dtype = torch.uint8 if len(self.shape) == 3 else torch.float32
-        if math.prod(self.shape) > LARGEST:
-            raise ValueError(f"its samples have more than {LARGEST:,} values")
-        self.run([*self.tensors, torch.zeros(1, *self.shape, dtype=dtype)], LARGEST)
+        if math.prod(self.shape) > LARGEST // 4:
+            raise ValueError(f"its samples have more than {LARGEST // 4:,} values")
+        found, most = self.run([*self.tensors, torch.zeros(1, *self.shape, dtype=dtype)])
+        if not isinstance(found, Tensor) or found.shape != (1, classes) or not found.is_floating_point():
+            raise ValueError(f"it does not give a score for each of its {classes} classes")
+        self.chunk = max(1, min(self.chunk, LARGEST // max(1, 2 * most)))
+
+
+def _bytes(value: Any) -> int:
+    if isinstance(value, Tensor):
+        return value.numel() * value.element_size()
+    return sum(map(_bytes, value)) if isinstance(value, list | tuple) else 0
+
+
+def _width(given: list[Any], named: dict[str, Any]) -> int:
+    """Bytes of a value that an operator makes of these, at most."""
+    values = [one for value in (*given, *named.values()) for one in (value if isinstance(value, list) else [value])]
+    widths = [one.element_size() for one in values if isinstance(one, Tensor)]
+    return max([4, *widths, *(one.itemsize for one in values if isinstance(one, torch.dtype))])
 
 
 def _places(value: Any) -> set[int]:
@@ -207,6 +229,7 @@ def program_from_tree(tree: Any, path: Path) -> Snapshot:
         names = tuple(plain_label(name) for name in tree["names"])
         shape = tuple(int(side) for side in tree["shape"])
         temperature, steps, tensors = float(tree["temperature"]), tree["steps"], tree["tensors"]
+        calibrated, learned = bool(tree["calibrated"]), int(tree["learned"])
         if (
             len(steps) > MOST_NODES
             or not 0 < temperature < float("inf")
@@ -214,7 +237,9 @@ def program_from_tree(tree: Any, path: Path) -> Snapshot:
         ):
             raise ValueError("its numbers are absurd")
         program = Program(tensors, steps, int(tree["output"]), shape)
-        program.check()
+        if not names or len(set(names)) < len(names):
+            raise ValueError("its names of classes are none")
+        program.check(len(names))
     except Exception as error:  # whatever operators say of arguments that do not fit
         raise BadCheckpoint(f"{path} is damaged: {str(error).partition(chr(10))[0]}") from error
-    return Snapshot(names, shape, temperature, bool(tree["calibrated"]), program, 0, int(tree["learned"]))
+    return Snapshot(names, shape, temperature, calibrated, program, 0, learned)

@@ -57,7 +57,7 @@ def image_tensor(x: Any, shape: tuple[int, ...]) -> Tensor:
     """Images in any form as bytes of the shape (channels, height, width) that a learner takes."""
     if isinstance(x, (Tensor, np.ndarray)) and x.dtype != object and not _words(x):
         return _from_array(x, shape)
-    if isinstance(x, str | Path | Image.Image | Mapping):
+    if isinstance(x, str | Path | Image.Image | Mapping) or not isinstance(x, Iterable):
         raise UsageError(f"Expected several images, got one {type(x).__name__}. Put it in a list.")
     rows = []
     for place, item in enumerate(x):
@@ -82,7 +82,12 @@ def one_image(item: Any, shape: tuple[int, ...]) -> NDArray[np.uint8]:
     if channels not in (1, 3) or side != width:
         raise UsageError(f"Expected arrays of shape {shape}, got a picture. This model learns no pictures.")
     if isinstance(item, Image.Image):
-        return _channels(square(upright(item), side), channels)
+        if item.mode == "F" or 0 in item.size:
+            raise UsageError(f"Expected a picture of 8 bits with pixels, got mode {item.mode} of {item.size}.")
+        try:
+            return _channels(square(upright(item), side), channels)
+        except OSError as error:  # it was opened, and not read yet
+            raise BadImage(str(error)) from error
     if isinstance(item, str | Path | bytes):
         return _channels(decode(Path(item) if isinstance(item, str) else item, side), channels)
     raise UsageError(f"Expected an image, got {type(item).__name__}. Give an array, a picture, or a path.")
@@ -96,6 +101,12 @@ def _channels(pixels: NDArray[np.uint8], wanted: int) -> NDArray[np.uint8]:
 
 
 def _from_array(x: Tensor | NDArray[Any], shape: tuple[int, ...]) -> Tensor:
+    if x.ndim not in (3, 4):
+        raise UsageError(f"Expected images (n, height, width[, channels]), got shape {tuple(x.shape)}.")
+    if 0 in x.shape:
+        raise UsageError(f"Expected at least one image with pixels, got shape {tuple(x.shape)}.")
+    if isinstance(x, Tensor) and x.layout != torch.strided:
+        raise UsageError(f"Expected a dense tensor, got {x.layout}. Use x.to_dense().")
     bytes_ = _as_bytes(x)
     if tuple(bytes_.shape[1:]) == shape and (shape[2] not in CHANNELS or isinstance(x, Tensor)):
         return bytes_
@@ -150,8 +161,6 @@ def _as_bytes(x: Tensor | NDArray[Any]) -> Tensor:
         return values
     if values.dtype == torch.bool:
         return values.to(torch.uint8) * 255
-    if not values.numel():
-        return values.to(torch.uint8)
     if values.is_complex():
         raise UsageError("Complex data not supported: expected pixels as bytes, or as floats from 0 to 1.")
     low, high = float(values.min()), float(values.max())
@@ -186,4 +195,7 @@ def vector_tensor(x: Any, width: int | None = None) -> Tensor:
 
 def from_features(rows: Iterable[Mapping[Any, float]], names: Sequence[Any]) -> NDArray[np.float64]:
     """River's dicts as rows, in the order of the names; a missing value is 0, one of another name is left out."""
-    return np.array([[row.get(name, 0.0) for name in names] for row in rows], dtype=np.float64)
+    try:
+        return np.array([[row.get(name, 0.0) for name in names] for row in rows], dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"Expected features that are numbers: {error}.") from error

@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from onepass.errors import UsageError
 from onepass.live.labels import Label
 
 
@@ -42,6 +43,15 @@ class Snapshot:
         found = self.probabilities(x).topk(min(n, len(self.names)), dim=1)
         pairs = zip(found.indices.tolist(), found.values.tolist(), strict=True)
         return [[(self.names[c], p) for c, p in zip(classes, values, strict=True)] for classes, values in pairs]
+
+
+def check_scored(p: Tensor) -> Tensor:
+    """Refuse samples that have no score: beyond what floats hold, or none is left of any class."""
+    good = torch.isfinite(p).all(dim=1)
+    if not bool(good.all()):
+        place = int((~good).nonzero()[0])
+        raise UsageError(f"sample {place}: Expected a sample like those learned, got one without a score.")
+    return p
 
 
 def probabilities(scores: Tensor, temperature: float) -> Tensor:

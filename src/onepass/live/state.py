@@ -14,10 +14,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from onepass.errors import BadCheckpoint, RunError
+from onepass.errors import BadCheckpoint, RunError, lacks_memory
 from onepass.learner.checkpoint import load_tree, save_tree
 from onepass.learner.net import Factory
 from onepass.live import program
+from onepass.live.folder import Files
 from onepass.live.journal import Journal
 from onepass.live.labels import Labels, plain_label
 from onepass.live.model import Cursor, Model
@@ -125,7 +126,7 @@ def model_from_tree(
         raise BadCheckpoint(f"{path} holds no model that goes on learning: give a file that onepass learn wrote")
     if tree.get("version") != VERSION:
         raise BadCheckpoint(f"{path} has version {tree.get('version')}; this onepass reads version {VERSION}")
-    learner = learner_from_tree(tree["learner"], path, allow, net=net)
+    learner = learner_from_tree(tree.get("learner"), path, allow, net=net)
     try:
         model = Model(learner, batch=_whole(tree["batch"], 1), by_content=bool(tree["by_content"]))
         names = [plain_label(name) for name in tree["names"]]
@@ -136,16 +137,26 @@ def model_from_tree(
             raise ValueError("its names of classes do not fit the learner")
         model.journal = Journal.from_tree(tree["journal"], n)
         model.prequential = Prequential.from_tree(tree["prequential"], n)
-        if not isinstance(tree["cursor"], dict):
-            raise ValueError("its cursor is none")
-        model.cursor = Cursor(tree["cursor"])
+        model.labels.check(names)
+        model.cursor = Cursor(_checked_cursor(tree["cursor"]))
         for memory in learner.memories():
             held = memory.field("number")[: len(memory)]
             if len(held) and not -1 <= int(held.min()) <= int(held.max()) < max(1, len(model.journal)):
                 raise ValueError("its memory holds samples that it does not know")
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
+        if lacks_memory(error):
+            raise
         raise BadCheckpoint(f"{path} holds no whole model ({error}): take an older copy") from error
     return model
+
+
+def _checked_cursor(tree: Any) -> dict[str, Any]:
+    features = tree.get("features", [])
+    Files(tree)  # which raises what a damaged one makes it raise
+    if not isinstance(features, list) or not all(isinstance(name, str) for name in features):
+        raise ValueError("its names of features are none")
+    found: dict[str, Any] = tree
+    return found
 
 
 def _whole(value: Any, least: int) -> int:

@@ -150,6 +150,8 @@ def route(path: str, endpoint: Endpoint, *known: str, method: str = "GET") -> Ro
     async def checked(request: Request) -> Response:
         if request.query_params.keys() - set(known):
             raise Refused(422, f"Expected {' and '.join(known) or 'nothing'} after '?', got another name.")
+        if len(request.query_params.multi_items()) > len(request.query_params):
+            raise Refused(422, "Expected each name once after '?', got one twice.")
         return await endpoint(request)
 
     return Route(path, checked, methods=[method])

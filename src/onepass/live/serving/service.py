@@ -29,6 +29,7 @@ QUEUE_BYTES = 64 << 20  # of samples that wait
 REMEMBERED = 10_000  # requests of which the state is told
 PAUSE = 0.1  # seconds between two publications, at least
 SHARE = 4  # and so many times what one costs
+BUSY = 24  # while samples wait to be learned: fewer than one prediction in twenty then meets a publication
 RETRY = 1.0  # seconds until one that failed is tried again
 
 
@@ -113,7 +114,7 @@ class Service:
         self._waiting = 0
         self._condition = threading.Condition()
         self._closing, self._abandoned = False, False
-        self._due = 0.0
+        self._published = 0.0, 0.0  # when, and what it cost
         self.published = self._publication()
         model.on_learned = self._show
         self._thread = threading.Thread(target=self._work, name="onepass-learn", daemon=True)
@@ -236,7 +237,8 @@ class Service:
         """Seconds until what is published is to be renewed; None: there is nothing new."""
         if self.published.version == self.model.version:
             return None
-        return max(0.0, self._due - time.monotonic())
+        when, cost = self._published
+        return max(0.0, when + max(PAUSE, (BUSY if self._queue else SHARE) * cost) - time.monotonic())
 
     def _next(self) -> Call | list[Request]:
         """The next requests that can be learned in one call: no sample may come twice in it."""
@@ -296,7 +298,7 @@ class Service:
             warn(f"no new snapshot: {type(error).__name__}: {error}")
             begin -= RETRY / SHARE
         end = time.monotonic()
-        self._due = end + max(PAUSE, SHARE * (end - begin))
+        self._published = end, end - begin
 
     def _publication(self) -> Published:
         with self.model.turn():

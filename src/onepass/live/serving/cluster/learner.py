@@ -51,7 +51,9 @@ class Learner:
         if not opening.read_only:
             self._held.enter_context(claimed(opening.path))
         model = opening.model()
-        self.autosave = None if opening.read_only else Autosave(model, opening.path, save_seconds)
+        self.autosave = (
+            None if opening.read_only else Autosave(model, opening.path, save_seconds, held=opening.path.exists())
+        )
         self.service = Service(model, self.autosave, room=room)
         self.app = open_app(self.service, largest=largest)
         self.path, self.epoch = opening.path, secrets.token_hex(8)
