@@ -269,8 +269,10 @@ def test_labels_and_ids_beside_a_loader_are_refused() -> None:
     with pytest.raises(UsageError, match="labels or ids beside it"):
         StreamClassifier().partial_fit(loader, sample_ids=[*"abcd"])
     with pytest.raises(UsageError, match="pairs"):
-        StreamClassifier().partial_fit(torch.utils.data.DataLoader(torch.eye(4)))
-    assert StreamClassifier().partial_fit(loader).predict_proba(torch.utils.data.DataLoader([])).shape == (0, 4)
+        StreamClassifier().partial_fit(torch.utils.data.DataLoader(list(torch.eye(4))))  # type: ignore[arg-type]  # a list is one
+    nothing: list[torch.Tensor] = []
+    empty = torch.utils.data.DataLoader(nothing)  # type: ignore[arg-type,var-annotated]
+    assert StreamClassifier().partial_fit(loader).predict_proba(empty).shape == (0, 4)
 
 
 def test_without_a_score_there_is_no_answer() -> None:

@@ -169,13 +169,14 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
             for batch in X:
                 if not isinstance(batch, list | tuple) or len(batch) != 2:
                     raise UsageError("Expected a DataLoader of pairs, samples and labels.")
-                self._learn(*batch, classes, None)
+                x, labels = batch
+                self._learn(x, labels, classes, None)
             return self
-        labels = self._labels(y)
-        x = self._samples(X, labels)
+        names = self._labels(y)
+        samples = self._samples(X, names)
         if classes is not None:
             self.model_.declare(column_or_1d(classes).tolist())
-        self.model_.learn(x, labels, sample_ids)
+        self.model_.learn(samples, names, sample_ids)
         self._learned()
         return self
 
