@@ -26,7 +26,7 @@ def check(command: str, words: Sequence[str]) -> None:
     broken, on = 0, VECTORS if values.vectors else IMAGES
     for promise, problem in failures(cls, problem=on, net=values.net):
         broken += bool(problem)
-        print(f"{'broken' if problem else 'kept  '}  {promise}" + (f": {problem}" if problem else ""))
+        print(f"{'broken' if problem else 'kept  '}  {promise}" + (f": {problem}" if problem else ""), flush=True)
     print(f"{cls.__name__} keeps {len(PROMISES) - broken} of {len(PROMISES)} promises")
     if broken:
         raise RunError(f"{cls.__name__} breaks the contract")
