@@ -19,6 +19,7 @@ import onepass
 from cells import BOLD, ROOT, by_last_weights, printed_cell, rows_of_the_paper, signed, stored
 from cells import rows as table_of
 from commands import commands
+from growth import growth, picture
 from headline import headline
 from index import index
 from leaderboard import leaderboard
@@ -365,6 +366,7 @@ KINDS: dict[str, Callable[[str], str]] = {
     "shared": shared,
     "cost": cost,
     "synchronisations": synchronisations,
+    "growth": growth,
     "protocol": protocol,
     "experiment": experiment,
     "tries": tries,
@@ -388,6 +390,7 @@ KINDS: dict[str, Callable[[str], str]] = {
 PICTURES: dict[str, Callable[[Path], None]] = {
     "docs/figure2.png": lambda path: drawn(path, "figure2:small:cifar10:results/small"),
     "docs/figure6.png": lambda path: drawn(path, "figure6:small:cifar10:results/small"),
+    "docs/growth.png": lambda path: picture("results/benchmarks/growth.json", path),
     **blocks.PICTURES,
 }
 
