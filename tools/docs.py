@@ -19,7 +19,7 @@ import onepass
 from cells import BOLD, ROOT, by_last_weights, printed_cell, rows_of_the_paper, signed, stored
 from cells import rows as table_of
 from commands import commands
-from growth import growth, picture
+from growing import growth, picture
 from headline import headline
 from index import index
 from leaderboard import leaderboard
