@@ -67,6 +67,7 @@ def test_defaults_are_the_papers() -> None:
         "updates": 1,
         "expert": False,
         "precision": "fp32",
+        "compile": False,
         "memory": 1000,
         "replay": 10,
         "forward": "separate",
@@ -156,6 +157,7 @@ def test_a_config_of_your_own_is_checked_in_the_same_way() -> None:
         "updates": 1,
         "expert": False,
         "precision": "fp32",
+        "compile": False,
         "flag": True,
         "kind": "b",
         "share": 0.5,
@@ -192,7 +194,7 @@ def test_an_old_word_for_a_value_is_taken_with_a_note_and_is_the_new_one(capsys:
 
 
 def test_an_unknown_setting_names_the_nearest_and_all() -> None:
-    shared = "lr, scope, average, optimizer, momentum, weight_decay, updates, expert, precision"
+    shared = "lr, scope, average, optimizer, momentum, weight_decay, updates, expert, precision, compile"
     message = f"unknown setting 'gama'; did you mean 'gamma'? (its settings: {shared}, memory, replay, gamma, "
     with pytest.raises(UsageError, match=re.escape(message)):
         ERFSLConfig.from_json({"gama": 0.3})

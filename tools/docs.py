@@ -21,6 +21,7 @@ from arrived import arrived
 from cells import BOLD, ROOT, by_last_weights, printed_cell, rows_of_the_paper, signed, stored
 from cells import rows as table_of
 from commands import commands
+from growing import growth, picture
 from headline import headline
 from index import index
 from leaderboard import leaderboard
@@ -375,6 +376,7 @@ KINDS: dict[str, Callable[[str], str]] = {
     "shared": shared,
     "cost": cost,
     "synchronisations": synchronisations,
+    "growth": growth,
     "protocol": protocol,
     "experiment": experiment,
     "tries": tries,
@@ -400,6 +402,7 @@ KINDS: dict[str, Callable[[str], str]] = {
 PICTURES: dict[str, Callable[[Path], None]] = {
     "docs/figure2.png": lambda path: drawn(path, "figure2:small:cifar10:results/small"),
     "docs/figure6.png": lambda path: drawn(path, "figure6:small:cifar10:results/small"),
+    "docs/growth.png": lambda path: picture("results/benchmarks/growth.json", path),
     **blocks.PICTURES,
 }
 

@@ -123,6 +123,9 @@ class LearnerConfig(Settings):
     precision: Literal["fp32", "bf16", "auto"] = option(
         "fp32", "in which the network's body computes; auto: bf16 where the device has it", since="0.2.0"
     )
+    compile: bool = option(
+        False, "pass the network's body through torch.compile; needs a C++ compiler, or a GPU", since="0.2.0"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
 from torch import nn
 
+from onepass.bench import cost
 from onepass.bench.cost import Counter, measure, prepare
+from onepass.bench.shapes import ShapesAlone
 from onepass.cli.main import main
 from onepass.learner.problem import Problem
 from onepass.methods.gdumb import GDumb
@@ -17,6 +21,19 @@ from onepass.paper.printed import printed
 from onepass.paper.table5 import compare
 
 PROBLEM = Problem(10, (3, 8, 8), "colour", 5)
+PEAK = """
+import re
+from pathlib import Path
+from onepass.bench.cost import measure
+from onepass.learner.problem import Problem
+
+def peak():
+    return re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]
+
+before = peak()
+measure("ocm", "cifar10", Problem(10, (3, 32, 32), "colour", 5), "slim-resnet18", 1000)
+print(before, peak())
+"""
 MEMORY = 400  # enough for nine candidates and nine judges of each class
 
 
@@ -28,6 +45,40 @@ def ratio(method: str, net: str = "small-cnn") -> float:
 @pytest.mark.parametrize("method", [name for name in METHODS if trains(name) and name not in ("gdumb", "mose")])
 def test_a_methods_listed_cost_is_what_a_step_takes(method: str) -> None:
     assert ratio(method) == pytest.approx(METHODS[method].cost, rel=0.1)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_counted_by_shapes_alone_a_step_costs_what_it_costs_when_it_is_computed(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net = "small-cnn" if trains(method) else ""
+    counted = measure(method, "cifar10", PROBLEM, net, MEMORY)
+    monkeypatch.setattr(cost, "BY_PIXELS", (method,))
+    computed = measure(method, "cifar10", PROBLEM, net, MEMORY)
+    assert (counted.model, counted.memory) == (computed.model, computed.memory)
+    # OnPro's pixels decide how many rows its prototypes are compared with: not a millionth of its work.
+    assert counted.flops == (pytest.approx(computed.flops, rel=1e-5) if method == "onpro" else computed.flops)
+
+
+def test_what_depends_on_numbers_is_computed_where_only_shapes_are_asked_for() -> None:
+    many = torch.rand(3, 10_000)
+    with ShapesAlone():
+        product = many @ many.T
+        chosen = many[:, torch.arange(10_000) < 6_000]
+        many.add_(1)
+        bits = (many.double() * 2).to(torch.bfloat16)
+    assert product.tolist() == [[0.0] * 3] * 3
+    assert (chosen.shape, chosen.any()) == ((3, 6_000), True), "a masked selection's size is a matter of numbers"
+    assert many.amax() < 1, "nothing over many numbers is done, nor in place"
+    assert (bits.dtype, bits.shape, bits.any()) == (torch.bfloat16, (3, 10_000), False)
+
+
+@pytest.mark.system
+def test_counting_takes_no_memory_for_what_is_not_computed() -> None:
+    """Two hundred images pass a network in a step of OCM: 1.5 GB of activations, if they were computed."""
+    told = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True).stdout
+    before, after = map(int, told.split())
+    assert after - before < 300_000, f"{(after - before) / 1000:.0f} MB more than at the start"
 
 
 def test_moses_listed_cost_is_that_beside_a_resnet_and_its_experts_weigh_more_beside_a_small_network() -> None:

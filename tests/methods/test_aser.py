@@ -577,3 +577,35 @@ def test_features_are_computed_for_no_more_than_a_chunk_at_once_and_chunks_chang
     same = torch.cat([judges.y, batch.y])[:, None] == candidates.y
     expected = knn_shapley((z[70:, None] - z[None, :70]).norm(dim=2), same, learner.config.neighbours)
     torch.testing.assert_close(values.double(), expected)
+
+
+@pytest.mark.parametrize("counts", [(300, 300, 300), (900, 1, 7), (20, 600, 3), (4, 4, 4)])
+def test_of_a_large_memory_the_same_samples_are_drawn_as_by_sorting_all_of_it(
+    counts: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By definition: in a random order of all slots, those before which n_s of their class come, and so on."""
+    y = torch.arange(3).repeat_interleave(torch.tensor(counts))[torch.randperm(sum(counts), generator=rng(3))]
+    learner = full(labelled(y.tolist()), classes=(0, 1, 2), per_class=4)
+    read: list[Any] = []
+    plain = learner.memory.read
+    monkeypatch.setattr(learner.memory, "read", lambda slots: read.append(slots.tolist()) or plain(slots))
+    for seed in range(5):
+        chance = rng(seed)
+        learner.rng.manual_seed(seed)
+        chance.set_state(learner.rng.get_state())
+        learner.retrieve(labelled([0, 1]))
+        learner.replace(labelled([2, 2]))
+        expected = []
+        for bounds in ((0, 4, 8), (0, 4, 10_000)):
+            slots = torch.randperm(len(y), generator=chance).tolist()
+            rank = [sum(y[before] == y[slot] for before in slots[:place]) for place, slot in enumerate(slots)]
+            for low, high in pairwise(bounds):
+                expected.append([slot for slot, r in zip(slots, rank, strict=True) if low <= r < high])
+        if rest := expected[3]:
+            chosen = torch.randperm(len(rest), generator=chance)[: 4 * learner.problem.n_classes]
+            expected[3] = torch.tensor(rest)[chosen].tolist()
+        else:
+            del expected[2:]
+        assert read == expected
+        read.clear()
+        y = learner.memory.field("y").clone()

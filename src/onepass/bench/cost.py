@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch.utils.flop_counter import flop_registry
 
 from onepass.bench.footprint import held
 from onepass.bench.presets import configured
+from onepass.bench.shapes import ShapesAlone
 from onepass.config import ReplayConfig
 from onepass.learner.batch import Batch, Task
 from onepass.learner.contract import BaseLearner
@@ -22,6 +24,7 @@ from onepass.seeds import generator
 
 STEPS = 5  # a multiple of every period of the methods here
 BATCH = 10
+BY_PIXELS = ("gss",)  # methods whose numbers decide what they do next
 
 
 class Counter(TorchDispatchMode):
@@ -59,10 +62,15 @@ class Cost:
 
 
 def measure(method: str, stream: str, problem: Problem, net: str, memory: int, **settings: Any) -> Cost:
-    learner, batches = prepare(method, stream, problem, net, memory, **settings)
-    with Counter() as counter:  # type: ignore[no-untyped-call]  # torch's
-        for batch in batches:
-            learner.observe(batch)
+    """Counted, and not computed: a step's FLOPs are those of its shapes. Methods that decide by pixels, as one of your
+    own may, are computed."""
+    computed = method in BY_PIXELS or method not in METHODS
+    shapes: AbstractContextManager[object] = nullcontext() if computed else ShapesAlone()  # type: ignore[no-untyped-call]
+    with shapes:
+        learner, batches = prepare(method, stream, problem, net, memory, **settings)
+        with Counter() as counter:  # type: ignore[no-untyped-call]  # torch's
+            for batch in batches:
+                learner.observe(batch)
     return Cost(counter.flops / STEPS, **held(learner))
 
 

@@ -29,6 +29,7 @@ from onepass.bench.footprint import held
 from onepass.bench.logs import Callback, CallbackLog, Log, check_log, open_log
 from onepass.bench.minutes import Minutes
 from onepass.bench.pace import cost_over_er, learned
+from onepass.bench.resident import resident
 from onepass.bench.result import WINDOW, Record, Result
 from onepass.bench.run_config import RunConfig
 from onepass.bench.scenarios import tells_boundaries
@@ -64,6 +65,7 @@ class Run:
         self.data: Dataset
         self.tasks: list[TaskData]
         self.data, self.tasks = make_tasks(data, config.stream_config, seed=config.seed)
+        self.data = resident(self.data, device)
         problem = problem_of(config.stream, len(data.classes), data.x.shape[1:], len(self.tasks), config.augment)
         self.learner = build(config.method, problem, config.learner_config, net=config.net, seed=config.seed)
         self.learner.to(device)

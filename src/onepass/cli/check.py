@@ -26,7 +26,7 @@ def check(command: str, words: Sequence[str]) -> None:
     broken, on = 0, VECTORS if values.vectors else IMAGES
     for name, problem in failures(cls, problem=on, net=values.net):
         broken += bool(problem)
-        print(f"{'failed' if problem else 'passed'}  {name}" + (f": {problem}" if problem else ""))
+        print(f"{'failed' if problem else 'passed'}  {name}" + (f": {problem}" if problem else ""), flush=True)
     print(f"{cls.__name__} passes {len(PROMISES) - broken} of {len(PROMISES)} contract checks")
     if broken:
         raise RunError(f"{cls.__name__} breaks the contract")

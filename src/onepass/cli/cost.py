@@ -24,9 +24,12 @@ def cost(command: str, words: Sequence[str]) -> None:
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="where a path's array cache is")
     parser.add_argument("--json", action="store_true", help="one JSON document")
     values = parser.parse(words)
+    import torch
+
     from onepass.cli.progress import Bar
     from onepass.paper.table5 import counted
 
+    torch.set_num_threads(1)  # next to nothing is computed
     with Bar("counting") as bar:
         facts, table = counted(
             values.methods, values.stream, values.net, values.memory, values.average, values.data_dir, bar.report

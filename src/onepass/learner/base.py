@@ -37,7 +37,7 @@ class Learner(BaseLearner):
     ) -> None:
         self.many_steps = config.updates > 1
         config = settled(config, net.head.weight.device)
-        net.precision = config.precision  # before copies of it are made
+        net.precision, net.compiled = config.precision, config.compile  # before copies of it are made
         super().__init__(net, problem, config, seed=seed, encoder=encoder)
         self.optimizer = self.make_optimizer()
         self.average = None if config.average is None else Average(self.predictors(), config.average)

@@ -51,15 +51,15 @@ def evaluating(net: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def exact(module: nn.Module) -> Iterator[None]:
-    """Inside, networks compute in fp32: for gradients that are compared one by one, or that change samples."""
-    nets = [(part, part.precision) for part in module.modules() if isinstance(part, Net)]
-    for net, _ in nets:
-        net.precision = "fp32"
+    """In fp32 and as networks are written: for gradients that are compared one by one, or that change samples."""
+    nets = [(part, part.precision, part.compiled) for part in module.modules() if isinstance(part, Net)]
+    for net, _, _ in nets:
+        net.precision, net.compiled = "fp32", False
     try:
         yield
     finally:
-        for net, precision in nets:
-            net.precision = precision
+        for net, precision, compiled in nets:
+            net.precision, net.compiled = precision, compiled
 
 
 @contextmanager

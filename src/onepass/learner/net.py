@@ -27,6 +27,8 @@ class Net(nn.Module):
     """Features and a linear head over them. What of the body is frozen stays in evaluation mode."""
 
     precision = "fp32"  # in which the body computes
+    compiled = False  # whether it is passed through torch.compile
+    _quick: Callable[[Tensor], Tensor] | None = None  # what that made of this body; a copy's is made anew
 
     def __init__(self, body: nn.Module, width: int, n_classes: int) -> None:
         super().__init__()
@@ -42,7 +44,14 @@ class Net(nn.Module):
         self.train()
 
     def features(self, x: Tensor) -> Tensor:
-        return passed(self.body, x, self.precision)
+        if not self.compiled:
+            return passed(self.body, x, self.precision)
+        if self._quick is None:
+            self._quick = torch.compile(self.body.forward)
+        return passed(self._quick, x, self.precision)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_quick"}
 
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.head(self.features(x))

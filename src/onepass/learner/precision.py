@@ -7,12 +7,12 @@ and similarities stay in fp32, and so do the features that the body gives.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from onepass.config import LearnerConfig, Settings
 from onepass.errors import UsageError
@@ -56,7 +56,7 @@ def lowered(precision: str, device: torch.device) -> AbstractContextManager[obje
     return torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
 
 
-def passed(module: nn.Module, x: Tensor, precision: str) -> Tensor:
+def passed(module: Callable[[Tensor], Tensor], x: Tensor, precision: str) -> Tensor:
     """What a module gives for x, as fp32 if it was computed in less."""
     if precision == "fp32":
         value: Tensor = module(x)

@@ -49,8 +49,8 @@ class ASER(ER):
     def retrieve(self, batch: Batch) -> Batch:
         if self.memory.seen <= self.memory.capacity:
             return super().retrieve(batch)
-        slots, rank = self.shuffled()
         size = self.config.per_class
+        slots, rank = self.first_of_each(2 * size, self.shuffled())
         candidates = self.memory.read(slots[rank < size])
         judges = self.memory.read(slots[(rank >= size) & (rank < 2 * size)])
         n = len(candidates)
@@ -73,13 +73,16 @@ class ASER(ER):
 
     def replace(self, batch: Batch) -> None:
         """New samples against memory samples: as many as there were of these stay."""
-        slots, rank = self.shuffled()
-        size, n_classes = self.config.per_class, self.problem.n_classes
-        rest = slots[rank >= size]
-        if not len(rest):  # no class has more samples than judge
+        order, size, n_classes = self.shuffled(), self.config.per_class, self.problem.n_classes
+        slots, rank = self.first_of_each(size, order)
+        judge = (rank < size).nonzero().flatten()  # places in the order; all others are the rest
+        left = len(order) - len(judge)
+        if not left:  # no class has more samples than judge
             return
-        rest = rest[torch.randperm(len(rest), generator=self.rng)[: size * n_classes]]
-        judges, candidates = self.memory.read(slots[rank < size]), self.memory.read(rest)
+        drawn = torch.randperm(left, generator=self.rng)[: size * n_classes].to(judge)
+        before = torch.searchsorted(judge - torch.arange(len(judge), device=self.device), drawn, right=True)
+        rest = order[drawn + before]
+        judges, candidates = self.memory.read(slots[judge]), self.memory.read(rest)
         share = self.memory.field("y").bincount(minlength=n_classes)[batch.y] / self.memory.capacity
         # New samples of rare classes judge too: else nobody would speak for theirs, and none would get in.
         rare = share < torch.rand((), generator=self.rng) / n_classes
@@ -93,12 +96,22 @@ class ASER(ER):
         target[new] = rest[~stored]
         self.memory.write(target, batch)
 
-    def shuffled(self) -> tuple[Tensor, Tensor]:
-        """The filled slots in random order, and how many of its own class come before each."""
-        slots = torch.randperm(len(self.memory), generator=self.rng).to(self.device)
-        labels, order = self.memory.field("y")[slots].sort(stable=True)
+    def shuffled(self) -> Tensor:
+        """The filled slots in random order."""
+        return torch.randperm(len(self.memory), generator=self.rng).to(self.device)
+
+    def first_of_each(self, most: int, order: Tensor) -> tuple[Tensor, Tensor]:
+        """As much of the order as holds so many of each class, or all of it, and how many of its own class come before
+        each. A large memory is not sorted for a few samples of each class."""
+        y = self.memory.field("y")
+        wanted = y[: len(order)].bincount(minlength=self.problem.n_classes).clamp(max=most)
+        n = 4 * int(wanted.sum())
+        while n < len(order) and (y[order[:n]].bincount(minlength=len(wanted)) < wanted).any():
+            n *= 2
+        slots = order[:n]
+        labels, places = y[slots].sort(stable=True)
         rank = torch.empty_like(slots)
-        rank[order] = torch.arange(len(slots), device=self.device) - torch.searchsorted(labels, labels)
+        rank[places] = torch.arange(len(slots), device=self.device) - torch.searchsorted(labels, labels)
         return slots, rank
 
     @torch.no_grad()

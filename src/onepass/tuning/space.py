@@ -10,7 +10,18 @@ from onepass.config import Settings, choices, kinds_of, plain, unknown
 from onepass.errors import UsageError
 
 # What a comparison holds equal; searched only if named.
-CONDITIONS = ("memory", "replay", "scope", "optimizer", "momentum", "weight_decay", "updates", "expert", "precision")
+CONDITIONS = (
+    "memory",
+    "replay",
+    "scope",
+    "optimizer",
+    "momentum",
+    "weight_decay",
+    "updates",
+    "expert",
+    "precision",
+    "compile",
+)
 
 
 @dataclass(frozen=True)
