@@ -54,7 +54,8 @@ AXES = {
 class Averages(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         parts = x.unflatten(3, (2, -1)).unflatten(2, (2, -1))
-        return parts.mean(dim=(3, 5)).flatten(1)
+        found: torch.Tensor = parts.mean(dim=(3, 5)).flatten(1)
+        return found
 
 
 def fill(memory: Memory, n_classes: int) -> None:

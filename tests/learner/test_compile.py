@@ -55,6 +55,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler on a CPU")
 def test_compiled_steps_and_predictions_are_those_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # a process that was killed may leave half a file
+    monkeypatch.setattr("torch._inductor.config.compile_threads", 1)  # no processes that outlive the test
     plain, compiled = learned(), learned(compile=True)
     x = some_images(8).float() / 255
     assert compiled.net._quick is not None

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from helpers import (
     assert_close,
@@ -588,7 +588,12 @@ def test_of_a_large_memory_the_same_samples_are_drawn_as_by_sorting_all_of_it(
     learner = full(labelled(y.tolist()), classes=(0, 1, 2), per_class=4)
     read: list[Any] = []
     plain = learner.memory.read
-    monkeypatch.setattr(learner.memory, "read", lambda slots: read.append(slots.tolist()) or plain(slots))
+
+    def noted(slots: Tensor) -> Batch:
+        read.append(slots.tolist())
+        return plain(slots)
+
+    monkeypatch.setattr(learner.memory, "read", noted)
     for seed in range(5):
         chance = rng(seed)
         learner.rng.manual_seed(seed)

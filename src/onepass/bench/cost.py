@@ -65,7 +65,7 @@ def measure(method: str, stream: str, problem: Problem, net: str, memory: int, *
     """Counted, and not computed: a step's FLOPs are those of its shapes. Methods that decide by pixels, as one of your
     own may, are computed."""
     computed = method in BY_PIXELS or method not in METHODS
-    shapes: AbstractContextManager[object] = nullcontext() if computed else ShapesAlone()  # type: ignore[no-untyped-call]
+    shapes: AbstractContextManager[object] = nullcontext() if computed else ShapesAlone()
     with shapes:
         learner, batches = prepare(method, stream, problem, net, memory, **settings)
         with Counter() as counter:  # type: ignore[no-untyped-call]  # torch's
