@@ -82,6 +82,10 @@ def steps(path: str) -> str:
     others = ", ".join(f"{name} {value:g}" for name, value in peers.items())
     held = "; ".join(f"{net}: ER {row['er']:.2f}, ER-FSL {row['er-fsl']:.2f}" for net, row in peak.items())
     kept = ", ".join(f"{100 * share:.1f} % of a `{net}` step" for net, share in figures["average"].items())
+    low = "; ".join(
+        f"`{net}`: a step {row['step']:.2f}, an evaluation {row['evaluation']:.2f}"
+        for net, row in figures.get("bf16", {}).items()
+    )
     return "\n".join(
         [
             f"Step time over a bare PyTorch loop's (lower quartiles of {figures['rounds'] - 1} alternating turns, "
@@ -93,6 +97,7 @@ def steps(path: str) -> str:
             f"time a step: ER {own['er']:.2f} ms, ER-FSL {own['er-fsl']:.2f}; measured once on peers: {others}. "
             f"Keeping an average (`--average`): {kept}, CPU time.",
             "",
+            *([f"`--precision bf16`, ER, times as fast as fp32: {low}.", ""] if low else []),
         ]
     )
 
