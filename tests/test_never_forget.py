@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers import result_of
-from never_forget import changes, few, sizes
+from never_forget import as_it_is, changes, few, sizes
 from onepass.bench.result import Result
 from onepass.bench.run_config import RunConfig
 
@@ -46,6 +46,17 @@ def test_sizes_stand_in_order_beside_their_cost(tmp_path: Path) -> None:
     assert sizes(found, tmp_path / "costs.json").splitlines()[2:] == [
         "| 200 | 0.20 | 0.40 | 200 | 70.0, 71.0 (2) | 40.0 (1) |",
         "| 1000 | 1.00 | 2.00 | 1,000 | 80.0 (1) | not run |",
+    ]
+
+
+def test_the_goal_is_measured_by_patch_lda_as_it_is_of_any_size_and_a_time_that_was_not_taken_is_called_so(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "costs.json").write_text(json.dumps({"patch-lda 1500": {"flops": 0.6, "bytes": 5 * 10**8}}))
+    found = [*patches("cifar100", [0.6], filters=1500), *patches("cifar100", [0.9], reach=0.0)]
+    kept = as_it_is([*found, *runs("slda", "cifar100", [0.9])])
+    assert sizes(kept, tmp_path / "costs.json").splitlines()[2:] == [
+        "| 1500 | 0.60 | not measured | 500 | not run | 60.0 (1) |",
     ]
 
 

@@ -27,7 +27,7 @@ from index import index
 from leaderboard import leaderboard
 from lines import command, with_settings
 from measured import measured
-from never_forget import changes, few, sizes
+from never_forget import as_it_is, changes, few, sizes
 from onepass import executors
 from onepass.bench.result import Result
 from onepass.config import LearnerConfig, ReplayConfig, options
@@ -53,6 +53,7 @@ STANDINS = {  # what was measured on stand-ins carries their name
     "mini-imagenet": "Tiny ImageNet, 84x84, in MiniImageNet's pickles",
     "tiny-imagenet-100": "Tiny ImageNet, a folder of JPEG files",
 }
+SIZES = ROOT / "results/benchmarks/sizes.json"
 WHOLE = ("cifar10", "cifar100", "never-forget-test")  # folders of runs on whole streams and test images
 BLOCK = re.compile(r"(<!-- generated: (\w+) (\S+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
 
@@ -395,7 +396,8 @@ KINDS: dict[str, Callable[[str], str]] = {
     "short": lambda folder: short(on_whole_streams(folder)),
     "tried": lambda folder: changes(stored(folder)),
     "few": lambda folders: few(*map(stored, folders.split(","))),
-    "sizes": lambda folder: sizes(stored(folder), ROOT / "results/benchmarks/sizes.json"),
+    "sizes": lambda folder: sizes(stored(folder), SIZES),
+    "goal": lambda folder: sizes(as_it_is(on_whole_streams(folder)), SIZES),
     "measured": lambda folder: measured(stored(folder)),
     "index": lambda folder: index(ROOT / folder),
     "ran": lambda folder: ran([one for name in ("cifar10", "cifar100") for one in stored(f"{folder}/{name}")]),

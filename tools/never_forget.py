@@ -46,6 +46,11 @@ def _gains(found: Mapping[str, Row], base: str) -> list[list[str]]:
     ]
 
 
+def as_it_is(results: Iterable[Result]) -> list[Result]:
+    """Patch-LDA, of any size, with nothing else changed."""
+    return [one for one in results if one.config.method == "patch-lda" and not _changed(one, but="filters")]
+
+
 def sizes(results: Iterable[Result], costs: Path) -> str:
     """Final accuracy of each number of filters, beside what a step costs and what is kept."""
     found = _by(results, lambda one: str(one.config.learner_config.to_json()["filters"]))
@@ -55,7 +60,8 @@ def sizes(results: Iterable[Result], costs: Path) -> str:
     body = []
     for filters, group in sorted(found.items(), key=lambda pair: int(pair[0])):
         cost = known[f"patch-lda {filters}"]
-        cells = [f"{cost['flops']:.2f}", f"{cost['time']:.2f}", f"{cost['bytes'] / 1e6:,.0f}"]
+        time = f"{cost['time']:.2f}" if "time" in cost else "not measured"
+        cells = [f"{cost['flops']:.2f}", time, f"{cost['bytes'] / 1e6:,.0f}"]
         body.append([filters, *cells, *(_cell(group.get(name, {})) for name in STREAMS)])
     heads = ["filters", "FLOPs / ER", "time / ER", "MB", *(f"{title} % (seeds)" for title in STREAMS.values())]
     return rows(heads, body)

@@ -12,7 +12,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 import cost
 
-FILTERS = (100, 200, 400, 1000, 2000)
+FILTERS = (100, 200, 400, 1000, 1500, 2000)
 
 if __name__ == "__main__":
     cost.main({f"patch-lda {n}": ("patch-lda", {"filters": n}) for n in FILTERS}, __doc__)
