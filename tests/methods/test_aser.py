@@ -603,7 +603,11 @@ def test_of_a_large_memory_the_same_samples_are_drawn_as_by_sorting_all_of_it(
         expected = []
         for bounds in ((0, 4, 8), (0, 4, 10_000)):
             slots = torch.randperm(len(y), generator=chance).tolist()
-            rank = [sum(y[before] == y[slot] for before in slots[:place]) for place, slot in enumerate(slots)]
+            labels, met = y.tolist(), Counter[int]()
+            rank = []
+            for slot in slots:
+                rank.append(met[labels[slot]])
+                met[labels[slot]] += 1
             for low, high in pairwise(bounds):
                 expected.append([slot for slot, r in zip(slots, rank, strict=True) if low <= r < high])
         if rest := expected[3]:
