@@ -131,7 +131,7 @@ def served(root: Path) -> str:
 
     with claimed(path):
         model = load_model(path) if path.exists() else Model.create((1, 8, 8), method="er", net="small-cnn", memory=20)
-        autosave = Autosave(model, path, 1e6)
+        autosave = Autosave(model, path, 1e6, held=path.exists())
         service = Service(model, autosave)
         try:
             said = set(notes.read_text().split() if notes.exists() else ())
