@@ -95,7 +95,8 @@ def steps(path: str) -> str:
             *rows,
             "",
             f"Peak resident memory over the bare loop's: {held}. Our own work (one linear layer, no augmentation), CPU "
-            f"time a step: ER {own['er']:.2f} ms, ER-FSL {own['er-fsl']:.2f}; measured once on peers: {others}. "
+            f"time a step: ER {own['er']:.2f} ms, ER-FSL {own['er-fsl']:.2f}; on peers, once, on an earlier and "
+            f"slower machine: {others}. "
             f"Keeping an average (`--average`): {kept}, CPU time.",
             "",
             *([f"`--precision bf16`, ER, times as fast as fp32: {low}.", ""] if low else []),
