@@ -52,20 +52,17 @@ def sized(filters: int) -> str:
 
 
 def queue() -> Iterator[str]:
+    yield from (run(method, seed) for seed in SEEDS for method in ROWS)
     yield from (run("patch-lda", seed, stream=stream) for seed in CLAIM for stream in BOTH)
     for change in CHANGES:
         extra = f"{change} --fraction 0.2 --validate".strip()
         yield from (run(sized(200), seed, extra, stream=stream) for seed in SEEDS for stream in BOTH)
-    for size in (1000, 1500):  # 1500 was picked knowing the test figures of 400 and 1000
-        yield from (run(sized(size), seed, stream=stream) for stream in BOTH for seed in CLAIM)
+    yield from (run(sized(1000), seed, stream=stream) for stream in BOTH for seed in CLAIM)
+    yield from (run(sized(1500), seed) for seed in CLAIM)  # picked knowing the test figures of 400 and 1000
     for share in (0.002, 0.02):  # of 5,000 images a class: 10 and 100
         for method in ("patch-lda", "slda", "ncm", "randumb", "er", "pcr", "er-fsl", "er-fsl+"):
             yield from (run(method, seed, f"--fraction {share}", "cifar10") for seed in SEEDS)
-    yield from (run(sized(1500), seed) for seed in FRESH)
-    for seed in SEEDS:
-        for method in ROWS:
-            yield run(method, seed)
-    yield from (run(sized(1500), seed, stream="cifar10") for seed in FRESH)
+    yield from (run(sized(1500), seed, stream=stream) for stream in BOTH for seed in FRESH)
     for size in FILTERS:
         yield from (run(sized(size), seed, "--validate", stream=stream) for seed in SEEDS for stream in BOTH)
     for stream in BOTH:
