@@ -105,6 +105,15 @@ def test_the_scores_of_slda_differ_by_the_mahalanobis_distances() -> None:
     np.testing.assert_allclose(scores - scores[:, :1], -(distances - distances[:, :1]) / 2, rtol=2e-3, atol=2e-3)
 
 
+@pytest.mark.parametrize("method", ["ncm", "slda"])
+def test_a_samples_score_does_not_depend_on_those_beside_it(method: str) -> None:
+    asked = some_vectors(150, seed=7).x
+    with torch.inference_mode():
+        scores = learned(method, VECTORS, some_vectors()).scorer()
+        together, alone = scores(asked), torch.cat([scores(row[None]) for row in asked])
+    torch.testing.assert_close(alone, together, rtol=1e-9, atol=1e-8)
+
+
 @pytest.mark.parametrize("method", ["ncm", "slda", "randumb"])
 def test_the_order_of_the_stream_does_not_matter(method: str) -> None:
     batch, asked = some_vectors(), some_vectors(300, seed=7)

@@ -112,4 +112,4 @@ class PredictorPair:
 def added(one: Tensor, other: Tensor, classes: Tensor) -> Tensor:
     """The sum of two scores' log-probabilities among these classes; other classes have none."""
     both = one.index_select(1, classes).log_softmax(dim=1) + other.index_select(1, classes).log_softmax(dim=1)
-    return torch.full_like(one, -torch.inf).index_copy(1, classes, both)
+    return both.new_full(one.shape, -torch.inf).index_copy(1, classes, both)

@@ -99,11 +99,11 @@ class ClassMeans(BaseLearner):
 
     def scorer(self) -> Callable[[Tensor], Tensor]:
         if self._solved is None:
-            weight, bias = self.weights()
+            weight, bias = map(_wide, self.weights())
             absent = torch.where(self.counts > 0, 0.0, -torch.inf)
-            self._solved = weight, bias + absent - weight @ self.origin
+            self._solved = weight, bias + absent - weight @ _wide(self.origin)
         weight, offset = self._solved
-        return lambda x: F.linear(self.features(x), weight, offset)
+        return lambda x: F.linear(_wide(self.features(x)), weight, offset)
 
     def widen(self, n_classes: int) -> None:
         more = n_classes - len(self.counts)
@@ -172,6 +172,11 @@ class Discriminant(ClassMeans):
         s.mul_(1 - e).diagonal().add_(e)
         solved = torch.cholesky_solve((means / scale).T, _cholesky(s)).T / scale
         return solved, -(solved * means).sum(dim=1) / 2
+
+
+def _wide(x: Tensor) -> Tensor:
+    """In double precision, where the device has it: in single, a row's last digits depend on the rows beside it."""
+    return x if x.device.type == "mps" else x.double()
 
 
 def oas(s: Tensor, n: float) -> float:
