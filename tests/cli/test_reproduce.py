@@ -474,6 +474,19 @@ def test_the_time_that_is_left_is_that_of_steps_and_of_evaluations() -> None:
     )
     both = estimate.seconds([er, gss], known, Datasets()) - estimate.seconds([er], known, Datasets())
     assert both == pytest.approx(METHODS["gss"].cost * 0.5 * steps + image * images * 3)
+    thrice = replace(er, settings={"updates": 3})
+    assert estimate.seconds([thrice], known, Datasets()) == pytest.approx(3 * 0.5 * steps + image * images * 3)
+
+
+def test_the_time_of_what_trains_no_network_is_that_of_steps_tried_here(capsys: pytest.CaptureFixture[str]) -> None:
+    ncm = RunConfig("ncm", "digits", batch=10)
+    data = load("digits")
+    known = [replace(result(ncm, [[1.0]]), steps=100, seconds=1.0)]
+    expected = 0.01 * len(data.y) / 10 + 0.001 * 3 * len(data.y_test)
+    assert estimate.seconds([ncm], known, Datasets()) == pytest.approx(expected)
+    assert 0 < estimate.seconds([ncm], [], Datasets()) < 60
+    assert main(["reproduce", "budget", "--scale", "tiny", "--methods", "ncm", "--plan"]) == 0
+    assert "2 runs, 0 stored, 2 to do; about" in capsys.readouterr().err
 
 
 def test_what_is_stored_is_shown_without_the_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -531,7 +544,8 @@ def test_every_table_and_figure_is_made_offline_at_the_tiny_scale(
             assert (tmp_path / f"{stem}.{suffix}").stat().st_size > 100
         if name in figures.FIGURES:
             points = (tmp_path / f"{stem}-points.csv").read_text().splitlines()[1:]
-            assert len(points) == 4 if name == "budget" else len(points) > 9  # two of ER, two ends of SLDA's line
+            # By FLOPs and by time: two of ER, two ends of SLDA's line.
+            assert len(points) == 8 if name == "budget" else len(points) > 9
         if name == "figure6":
             assert "one run" not in shown
     stored = [path.parent for path in tmp_path.rglob("result.json")]

@@ -11,27 +11,30 @@ from onepass.bench.result import Result
 from onepass.bench.run_config import RunConfig
 from onepass.bench.stream import VALIDATION, problem_of
 from onepass.data.catalog import Datasets
-from onepass.methods.registry import METHODS
+from onepass.methods.registry import METHODS, trains
 
 IMAGE = 0.011  # predicting one, as a share of ER's step (docs/decisions.md)
 
 
 def seconds(runs: Sequence[RunConfig], known: Iterable[Result], datasets: Datasets) -> float:
     """The sum over runs of steps times a step's seconds, and of images times an image's in evaluations after tasks."""
-    measured: dict[tuple[str, str, str], float] = {}
+    measured: dict[tuple[str, str, str], float] = {}  # of a step with one update
     for result in known:
         config = result.config
-        measured[config.stream, config.net, config.method] = result.seconds / max(1, result.steps)
+        measured[config.stream, config.net, config.method] = result.seconds / max(1, result.steps * _updates(config))
     total = 0.0
     sizes: dict[tuple[str, int], tuple[int, int]] = {}
     for config in runs:
         place = (config.stream, config.net, config.method)
         cost = METHODS[config.method].cost if config.method in METHODS else 1.0
-        if place not in measured:
+        if place not in measured and trains(config.method):
             er = (config.stream, config.net, "er")
             if er not in measured:
-                measured[er] = _tried(config, datasets)
+                measured[er] = _tried("er", config, datasets)
             measured[place] = cost * measured[er]
+        elif place not in measured:
+            measured[place] = _tried(config.method, config, datasets)
+        image = IMAGE / cost if trains(config.method) else 1 / config.batch  # as a share of the step
         kind = (config.stream, config.image_size)
         if kind not in sizes:
             data = datasets.load(config.stream, config.image_size)
@@ -40,19 +43,21 @@ def seconds(runs: Sequence[RunConfig], known: Iterable[Result], datasets: Datase
         held = VALIDATION * images if config.validate else 0
         steps = (images - held) * config.fraction / config.batch
         stages = 1 if config.scenario.startswith("iid") else config.tasks
-        predicted = (
-            (held or tested) * config.test_fraction * (stages + 1) / 2
-        )  # after each task, those of all tasks so far
-        total += (steps + predicted * IMAGE / cost) * measured[place]
+        predicted = (held or tested) * config.test_fraction * (stages + 1) / 2  # after each task, those of all so far
+        total += (steps * _updates(config) + predicted * image) * measured[place]
     return total
 
 
-def _tried(config: RunConfig, datasets: Datasets) -> float:
-    """The seconds of one step of ER here."""
+def _updates(config: RunConfig) -> int:
+    return getattr(config.learner_config, "updates", 1)
+
+
+def _tried(method: str, config: RunConfig, datasets: Datasets) -> float:
+    """The seconds of one step of this method here."""
     from onepass.bench.cost import prepare
 
     problem = problem_of(config.stream, 10, datasets.load(config.stream, config.image_size).x.shape[1:], 5)
-    learner, batches = prepare("er", config.stream, problem, config.net, 100)
+    learner, batches = prepare(method, config.stream, problem, config.net, 100)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as runs side by side have
     try:

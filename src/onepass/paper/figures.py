@@ -9,6 +9,7 @@ import numpy as np
 
 from onepass.bench import metrics
 from onepass.bench.metrics import summarise
+from onepass.bench.run_config import RunConfig
 from onepass.paper.budget import counted_over_er
 from onepass.paper.experiments import Cell, Experiment
 from onepass.paper.tables import StoredResults, by_seed
@@ -162,24 +163,37 @@ def _figure6(figure: Figure, experiment: Experiment, found: StoredResults) -> No
 
 
 def _budget(figure: Figure, experiment: Experiment, found: StoredResults) -> None:
-    """Accuracy by counted FLOPs over ER's; what trains no network is a line."""
-    figure.set_size_inches(7.5, 4.5)
-    axes = figure.subplots()
-    _plain(axes, "", xlabel="training FLOPs a batch, times ER's", ylabel="final accuracy, %", xscale="log")
-    for number, row in enumerate(dict.fromkeys(cell.row for cell in experiment.cells)):
-        cells = [cell for cell in experiment.cells if cell.row == row and any(run in found for run in cell.runs)]
-        samples = [list(by_seed(cell, experiment.measures["final accuracy"], found).values()) for cell in cells]
-        if cells and cells[0].column == "own":
-            level = 100 * summarise(samples[0]).mean
-            axes.axhline(level, linestyle="--", linewidth=1, color=f"C{number}", label=f"{row} (trains no network)")
-        elif cells:
-            work = [counted_over_er(found[cell.runs[0]]) for cell in cells if cell.runs[0] in found]
-            if len(work) == len(cells):
+    """Accuracy by counted FLOPs and by measured time, over ER's with one update; what trains no network is a line."""
+    figure.set_size_inches(10, 4.5)
+    measure = experiment.measures["final accuracy"]
+    once = [run for cell in experiment.cells if cell.tags == ("1", "er") for run in cell.runs if run in found]
+    panels: list[tuple[str, Callable[[Sequence[RunConfig]], float]]] = [
+        ("training FLOPs a batch, times ER's", lambda runs: counted_over_er(found[runs[0]]))
+    ]
+    if once:
+        of_er = metrics.mean([found[run].seconds for run in once])
+        panels.append(("measured time of all steps, times ER's", lambda runs: _seconds(runs, found) / of_er))
+    grid = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0].tolist()
+    for axes, (label, over_er) in zip(grid, panels, strict=True):
+        _plain(axes, "", xlabel=label, xscale="log")
+        for number, row in enumerate(dict.fromkeys(cell.row for cell in experiment.cells)):
+            cells = [cell for cell in experiment.cells if cell.row == row and any(run in found for run in cell.runs)]
+            samples = [list(by_seed(cell, measure, found).values()) for cell in cells]
+            if cells and cells[0].column == "own":
+                level = 100 * summarise(samples[0]).mean
+                axes.axhline(level, linestyle="--", linewidth=1, color=f"C{number}", label=f"{row} (trains no network)")
+            elif cells:
+                work = [over_er([run for run in cell.runs if run in found]) for cell in cells]
                 _line(axes, work, samples, label=row, color=f"C{number}")
-    ticks = [2**place for place in range(5)]
-    axes.set_xticks(ticks, [str(tick) for tick in ticks])
-    axes.set_xticks([], minor=True)
-    _legend(axes, loc="center left", bbox_to_anchor=(1, 0.5))
+        ticks = [2**place for place in range(5)]
+        axes.set_xticks(ticks, [str(tick) for tick in ticks])
+        axes.set_xticks([], minor=True)
+    grid[0].set_ylabel("final accuracy, %")
+    _legend(grid[-1], loc="center left", bbox_to_anchor=(1, 0.5))
+
+
+def _seconds(runs: Sequence[RunConfig], found: StoredResults) -> float:
+    return metrics.mean([found[run].seconds for run in runs])
 
 
 FIGURES: dict[str, Callable[[Figure, Experiment, StoredResults], None]] = {
