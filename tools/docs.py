@@ -28,10 +28,8 @@ from leaderboard import leaderboard
 from lines import command, with_settings
 from measured import measured
 from never_forget import as_it_is, changes, few, sizes
-from onepass import executors
 from onepass.bench.result import Result
 from onepass.config import LearnerConfig, ReplayConfig, options
-from onepass.data.catalog import Datasets
 from onepass.methods.registry import METHODS, is_reference
 from onepass.paper import experiments
 from onepass.paper import figures as figures_of_the_paper
@@ -299,7 +297,8 @@ def found_of(
 ) -> tuple[experiments.Experiment, paper_tables.StoredResults]:
     """An experiment with as many runs for each cell as any has, and what is stored of them."""
     whole = experiments.experiment(name, Selection(scale, stream=stream))
-    found = whole.found(executors.stored_results(whole.runs, ROOT / folder, Datasets()))
+    known = {one.config: one for one in by_last_weights(stored(folder))}
+    found = {run: known[run] for run in whole.runs if run in known}
     most = max(sum(run in found for run in cell.runs) for cell in whole.cells)
     return experiments.experiment(name, Selection(scale, stream=stream, runs=most)), found
 

@@ -45,8 +45,8 @@ def reproduce(command: str, words: Sequence[str]) -> None:
     add(
         "--scale",
         default="",
-        help="paper (the default): its protocol; small: slim-resnet18, a fifth; digits: all of them; tiny (budget's "
-        "default): a fifth of the digits, within minutes",
+        help="paper (the default): its protocol; slim: slim-resnet18; small: that, a fifth; digits: all of them; tiny "
+        "(budget's default): a fifth of the digits, within minutes",
     )
     add("--stream", default="", help=f"in place of the paper's data sets: {', '.join(STREAMS)} or a path")
     add("--only", nargs="+", default=[], metavar="PART", help="these columns, panels or points alone")

@@ -27,6 +27,7 @@ class Scale:
 
 SCALES = {
     "paper": Scale(10),
+    "slim": Scale(3, "slim-resnet18"),
     "small": Scale(3, "slim-resnet18", 0.2),
     "digits": Scale(3, "", 1.0, "digits", 0.1),
     "tiny": Scale(2, "", 0.2, "digits", 0.1),

@@ -36,7 +36,7 @@ def _made_up(results: Sequence[Result]) -> Iterator[tuple[Experiment, StoredResu
     streams = dict.fromkeys(config.stream for config in stored if not is_path(config.stream))
     for name in EXPERIMENTS:
         candidates = []
-        for scale in ("paper", "small"):
+        for scale in ("paper", "slim", "small"):
             for stream in ("", *streams):
                 try:
                     wanted = experiment(name, Selection(scale, stream))
