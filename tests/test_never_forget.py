@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers import result_of
-from never_forget import as_it_is, changes, few, sizes
+from never_forget import as_it_is, changes, experts, few, sizes
 from onepass.bench.result import Result
 from onepass.bench.run_config import RunConfig
 
@@ -60,6 +60,18 @@ def test_the_goal_is_measured_by_patch_lda_as_it_is_of_any_size_and_a_time_that_
     ]
 
 
+def test_what_a_network_gains_is_paired_with_patch_lda_alone(tmp_path: Path) -> None:
+    (tmp_path / "costs.json").write_text(json.dumps({f"patch-lda {n}": {"flops": n / 3000} for n in (400, 1000)}))
+    settings = {"memory": 1000, "expert": True}
+    found = [*patches("cifar10", [0.70, 0.71, 0.75], filters=400), *patches("cifar10", [0.8], filters=1000)]
+    found += [*patches("cifar100", [0.4], filters=400), *runs("er", "cifar10", [0.60, 0.62, 0.64], settings=settings)]
+    assert experts(found, tmp_path / "costs.json").splitlines()[2:5] == [
+        "| Patch-LDA, 1,000 filters | 0.33 | 80.0 (1) | not run | +10.0 (1) | not run |",
+        "| Patch-LDA, 400 filters | 0.13 | 72.0 ± 6.6 (3) | 40.0 (1) | - | - |",
+        "| Patch-LDA, 400 filters, and ER | 1.13 | 62.0 ± 5.0 (3) | not run | **-10.0 ± 2.5 (3)** | not run |",
+    ]
+
+
 def test_few_samples_are_counted_a_class() -> None:
     def learned(n: int, one: Result) -> Result:
         tasks = [["a", "b"], ["c", "d"]]
@@ -80,4 +92,5 @@ def test_few_samples_are_counted_a_class() -> None:
 
 
 def test_what_was_not_run_is_called_so(tmp_path: Path) -> None:
-    assert changes([]) == few([]) == sizes([], tmp_path / "nothing.json") == "Not run yet."
+    nothing = tmp_path / "nothing.json"
+    assert changes([]) == few([]) == sizes([], nothing) == experts([], nothing) == "Not run yet."

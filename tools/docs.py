@@ -27,7 +27,7 @@ from index import index
 from leaderboard import leaderboard
 from lines import command, with_settings
 from measured import measured
-from never_forget import as_it_is, changes, few, sizes
+from never_forget import as_it_is, changes, experts, few, sizes
 from onepass.bench.result import Result
 from onepass.config import LearnerConfig, ReplayConfig, options
 from onepass.methods.registry import METHODS, is_reference
@@ -395,6 +395,7 @@ KINDS: dict[str, Callable[[str], str]] = {
     "whole": lambda folder: whole_streams(on_whole_streams(folder)),
     "short": lambda folder: short(on_whole_streams(folder)),
     "tried": lambda folder: changes(stored(folder)),
+    "experts": lambda folder: experts(stored(folder), SIZES),
     "few": lambda folders: few(*map(stored, folders.split(","))),
     "sizes": lambda folder: sizes(stored(folder), SIZES),
     "goal": lambda folder: sizes(as_it_is(on_whole_streams(folder)), SIZES),

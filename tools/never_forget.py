@@ -16,6 +16,7 @@ from onepass.report.significance import Difference, against
 
 STREAMS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 APART = "--reach 0.0"  # parts that do not overlap: the default when the other changes were tried
+ALONE = "Patch-LDA, 400 filters"
 NOT_RUN = Difference(None, None, None, 0)
 Finals = dict[int, float]  # by seed
 Row = dict[str, Finals]  # by column
@@ -65,6 +66,34 @@ def sizes(results: Iterable[Result], costs: Path) -> str:
         body.append([filters, *cells, *(_cell(group.get(name, {})) for name in STREAMS)])
     heads = ["filters", "FLOPs / ER", "time / ER", "MB", *(f"{title} % (seeds)" for title in STREAMS.values())]
     return rows(heads, body)
+
+
+def experts(results: Iterable[Result], costs: Path) -> str:
+    """Patch-LDA alone, and beside networks that are trained by replay: what they gain on the same seeds."""
+    found = _by(results, _beside)
+    if ALONE not in found:
+        return "Not run yet."
+    known = json.loads(costs.read_text())
+    gains = {name: against({k: group.get(name, {}) for k, group in found.items()}, ALONE) for name in STREAMS}
+    body = []
+    for name, group in sorted(found.items()):
+        cells = [f"{_work(name, known):.2f}", *(_cell(group.get(stream, {})) for stream in STREAMS)]
+        body.append([name, *cells, *(signed(g.get(name, NOT_RUN)) if name != ALONE else "-" for g in gains.values())])
+    heads = [*STREAMS.values(), *(f"{title}, gained" for title in STREAMS.values())]
+    return "\n".join([rows(["what predicts", "FLOPs / ER", *heads], body), "", BOLD])
+
+
+def _beside(result: Result) -> str:
+    settings = result.config.learner_config.to_json()
+    if result.config.method == "patch-lda":
+        return f"Patch-LDA, {settings['filters']:,} filters"
+    return f"{ALONE}, and {METHODS[result.config.method].title}"
+
+
+def _work(name: str, known: Mapping[str, Mapping[str, float]]) -> float:
+    first, _, network = name.partition(", and ")
+    expert = known["patch-lda " + first.split()[1].replace(",", "")]["flops"]
+    return expert + sum(method.cost for method in METHODS.values() if method.title == network)
 
 
 def few(results: Sequence[Result], more: Iterable[Result] = ()) -> str:
