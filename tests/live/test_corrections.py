@@ -64,6 +64,38 @@ def test_patch_lda_says_that_its_filters_stay_and_forgets_what_still_waits_exact
     assert (found.forgotten, found.exact, found.influenced) == (2, 0, 2)
 
 
+def test_an_expert_beside_a_network_forgets_and_corrects_its_share() -> None:
+    x = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
+    names, ids = ["a", "b", "c"] * 20, [str(row) for row in range(60)]
+
+    def taught(rows: list[int], labels: list[str]) -> Any:
+        model = Model.create((4,), method="er", settings={"expert": True}, memory=30)
+        model.declare(["a", "b", "c"])
+        model.learn(x[rows], [labels[row] for row in rows], [ids[row] for row in rows])
+        return model
+
+    model = taught(list(range(60)), ["b", *names[1:]])
+    assert relabel(model, ["0"], ["a"], x[:1]) == 1
+    found = forget(model, ["7", "8"], x[7:9])
+    assert (found.forgotten, found.exact) == (2, 0), "the network stays influenced"
+    never = taught([row for row in range(60) if row not in (7, 8)], names)
+    one, other = model.learner.expert, never.learner.expert
+    assert one.counts.tolist() == other.counts.tolist()
+    torch.testing.assert_close(one.means + one.origin, other.means + other.origin, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(one.covariance(), other.covariance(), rtol=1e-4, atol=1e-4)
+
+
+def test_what_an_expert_keeps_until_it_has_filters_is_forgotten_there_too() -> None:
+    x, y = digits(100)
+    model = Model.create((1, 8, 8), method="er", settings={"expert": True}, net="small-cnn", memory=100)
+    model.learn(x, y)
+    found = forget(model, x=x[:5])
+    assert (found.forgotten, found.from_memory, found.exact) == (5, 5, 0)
+    assert len(model.learner.expert.kept) == 95  # type: ignore[union-attr,arg-type]
+    assert relabel(model, [model.journal.id_of(9)], ["d8"], x[9:10]) == 1
+    assert model.class_counts()["d8"] == y[5:].count("d8") + (y[9] != "d8")
+
+
 def test_more_than_was_learned_cannot_be_taken_back() -> None:
     model = Model.create((4,), method="slda")
     model.learn(torch.eye(4), ["a", "a", "b", "b"])

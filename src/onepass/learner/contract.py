@@ -125,7 +125,7 @@ class BaseLearner(nn.Module):
     def _keep(self, batch: Batch) -> None:
         self.remember(batch)
         if self.expert is not None:
-            self.expert.observe(Batch(self.expert.samples(batch.x), batch.y))
+            self.expert.observe(Batch(self.expert.samples(batch.x), batch.y, extra=batch.extra))
 
     def end_task(self) -> None:
         """The task's last batch has been observed."""

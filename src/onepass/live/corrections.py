@@ -76,11 +76,11 @@ def forget(
         waiting = _waiting(learner) & places.keys()
         erased = _erase_from_memories(learner, set(places))
         counted = [number for number in places if number not in waiting]
-        if learner.takes_back and x is not None and counted:
-            y = [model.journal.class_of(number) for number in counted]
-            learner.take_back(Batch(x[[places[number] for number in counted]], torch.tensor(y)))
-            exact += sum(number >= learner.foundation for number in counted)
-        exact += len(waiting)
+        if x is not None and counted:
+            y = torch.tensor([model.journal.class_of(number) for number in counted])
+            if _take_back(learner, Batch(x[[places[number] for number in counted]], y, extra=_numbers(counted))):
+                exact += sum(number >= learner.foundation for number in counted)
+        exact += len(waiting) if learner.takes_back else 0
         for number in places:
             model.counts[model.journal.class_of(number)] -= 1
         _erase_from_cursor(model, {bytes.fromhex(model.journal.id_of(number)) for number in places})
@@ -111,8 +111,7 @@ def _take_back_unnumbered(model: Model, x: Tensor, labels: Sequence[Any]) -> int
         raise UsageError(f"Expected labels of classes that are known, got {strange[0]!r}.")
     y = [model.labels.number(name) for name in names]
     learner = model.learner
-    if learner.takes_back:
-        learner.take_back(Batch(x, torch.tensor(y)))
+    _take_back(learner, Batch(x, torch.tensor(y)))
     for memory in learner.memories():
         held = memory.read(torch.arange(len(memory)))
         wanted = learner.encode(x) if learner.encoder is not None else x
@@ -124,14 +123,34 @@ def _take_back_unnumbered(model: Model, x: Tensor, labels: Sequence[Any]) -> int
 
 
 def _erase_from_memories(learner: BaseLearner, numbers: set[int]) -> int:
-    """How many there were."""
-    n = 0
+    """How many there were: one may be in the memory and in an expert's."""
+    found: set[int] = set()
     for memory in learner.memories():
         held = memory.field("number")[: len(memory)].tolist()
         slots = [slot for slot, number in enumerate(held) if number in numbers]
         memory.forget(torch.tensor(slots, dtype=torch.int64))
-        n += len(slots)
-    return n
+        found.update(held[slot] for slot in slots)
+    return len(found)
+
+
+def _numbers(numbers: Sequence[int]) -> dict[str, Tensor]:
+    return {"number": torch.tensor(numbers)}
+
+
+def _beside(learner: BaseLearner, batch: Batch) -> Batch:
+    """The samples as the expert of a learner has them."""
+    assert learner.expert is not None
+    return Batch(learner.expert.samples(learner.encoded(batch).x), batch.y, extra=batch.extra)
+
+
+def _take_back(learner: BaseLearner, batch: Batch) -> bool:
+    """Take samples that were counted out of the statistics, and out of those of an expert beside a network. Whether
+    nothing of them is left then: weights stay."""
+    if learner.takes_back:
+        learner.take_back(batch)
+    elif learner.expert is not None:
+        _take_back(learner.expert, _beside(learner, batch))
+    return learner.takes_back
 
 
 def _erase_from_cursor(model: Model, digests: set[bytes]) -> None:
@@ -184,7 +203,7 @@ def relabel(model: Model, ids: Sequence[str], labels: Sequence[Any], x: Tensor |
             raise UsageError(f"{type(learner).__name__} keeps no samples: expected them again, got ids alone. Give X.")
         _relabel_memories(learner, {number: new for number, (_, _, new) in changes.items()})
         for number, (row, old, new) in changes.items():
-            if x is not None and number not in waiting:
+            if x is not None and not (learner.takes_back and number in waiting):
                 _learn_corrected(learner, number, x[row : row + 1], old, new)
             model.journal.relabel(number, new)
             model.prequential.relabel(number, new)
@@ -196,7 +215,9 @@ def relabel(model: Model, ids: Sequence[str], labels: Sequence[Any], x: Tensor |
 
 
 def _waiting(learner: BaseLearner) -> set[int]:
-    """The numbers of samples that a learner of statistics keeps until it can count them."""
+    """The numbers of samples that a learner of statistics, or one beside a network, keeps until it can count them."""
+    if not learner.takes_back:
+        return set() if learner.expert is None else _waiting(learner.expert)
     others = [memory for memory in learner.memories() if memory is not learner.memory]
     return {number for memory in others for number in memory.field("number")[: len(memory)].tolist()}
 
@@ -212,4 +233,7 @@ def _relabel_memories(learner: BaseLearner, classes: dict[int, int]) -> None:
 def _learn_corrected(learner: BaseLearner, number: int, x: Tensor, old: int, new: int) -> None:
     if learner.takes_back:
         learner.take_back(Batch(x, torch.tensor([old])))
-    learner.observe_again(Batch(x, torch.tensor([new]), extra={"number": torch.tensor([number])}))
+    batch = Batch(x, torch.tensor([new]), extra=_numbers([number]))
+    learner.observe_again(batch)
+    if learner.expert is not None and number not in _waiting(learner.expert):
+        _learn_corrected(learner.expert, number, _beside(learner, batch).x, old, new)
