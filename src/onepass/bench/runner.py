@@ -44,7 +44,7 @@ from onepass.learner.batch import Batch
 from onepass.learner.checkpoint import fingerprint, load_state, load_tree, save_tree
 from onepass.learner.precision import check_precision
 from onepass.learner.uncompiled import without_compiler
-from onepass.methods.factory import build, save
+from onepass.methods.factory import build, learner_tree, save
 from onepass.methods.identity import code_digest
 
 Progress = Callable[[int, int], None]
@@ -151,6 +151,19 @@ class Run:
             "learner": self.learner.state_dict(),
         }
         save_tree(path, tree)
+
+    def keep(self, path: Path) -> None:
+        """The learner, and how many samples of which classes it has learned."""
+        size = self.config.batch
+        pairs = [
+            pair
+            for task, came in zip(self.tasks, self.learned, strict=True)
+            for pair in zip(task.train.split(size), came, strict=True)
+        ]
+        rows = torch.cat([part for part, taken in pairs if taken])
+        counts = torch.bincount(self.data.y[rows], minlength=len(self.data.classes)).tolist()
+        names = [str(name) for name in self.data.classes]
+        save_tree(path, {**learner_tree(self.learner), "names": names, "counts": counts, "batch": size})
 
     def restore(self, path: Path) -> None:
         tree = load_tree(path)
@@ -297,8 +310,11 @@ def run(
     log: str = "",
     callback: Callback | None = None,
     tell_every: float = 0.0,
+    keep: bool = False,
 ) -> Result:
     """Train and measure. With `out`, the result is stored there, found again, and a stopped run continues.
+
+    `keep` stores the learner beside it; a run whose learner was not kept is trained again for it.
 
     `datasets` are those of `data_dir` that are open already. `callback` gets the loss of every tenth step and every
     evaluation as a dict while the run goes on. `tell_every` so many seconds stderr gets a line: step, task, loss,
@@ -309,27 +325,31 @@ def run(
     logs: list[Log] = [] if callback is None else [CallbackLog(callback)]
     datasets = Datasets(data_dir) if datasets is None else datasets
     if out is None:
-        if log:
-            raise UsageError(f"log={log!r}: curves lie in the run's folder; give out")
+        if log or keep:
+            what = f"log={log!r}: curves lie" if log else "keep=True: the learner lies"
+            raise UsageError(f"{what} in the run's folder; give out")
         with without_compiler():
             state = Run(config, device, datasets)
             return _train(state, None, checkpoint_seconds, _telling(state, progress, tell_every), logs)
     place = store.folder(Path(out), config)
     digest, code = own_data_digest(config, datasets), code_digest(*config.code)
-    if (stored := store.load_result(place, config, False, digest, code)) is not None:
+    wanted = not keep or store.is_kept(place)
+    if wanted and (stored := store.load_result(place, config, False, digest, code)) is not None:
         with contextlib.suppress(OSError):  # a process that was killed just after it stored its result left it
             (place / CHECKPOINT).unlink(missing_ok=True)
         return stored
     with store.claim(place, waiting=lambda: progress(0, 1)), without_compiler(), contextlib.ExitStack() as stack:
-        stored = store.load_result(place, config, True, digest, code)
-        if stored is not None:  # another process was quicker
-            return stored
+        wanted = not keep or store.is_kept(place)
+        if wanted and (stored := store.load_result(place, config, True, digest, code)) is not None:
+            return stored  # another process was quicker
         state = _continued(place / CHECKPOINT, config, device, datasets)
         if log:
             losses = [(LOSS_EVERY * (number + 1), loss) for number, loss in enumerate(state.record.losses)]
             opened = open_log(log, place, config.to_json(), losses, state.evaluations())
             logs.append(stack.enter_context(contextlib.closing(opened)))
         result = _train(state, place, checkpoint_seconds, _telling(state, progress, tell_every), logs)
+        if keep:
+            state.keep(place / store.LEARNER)
         store.save_result(place, result)
         (place / CHECKPOINT).unlink(missing_ok=True)
         return result

@@ -30,12 +30,19 @@ from onepass.methods.registry import METHODS
 DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, UsageError, RecursionError)
 UNSIGNED = "0" * 64
 LARGEST = 64 << 20  # bytes of a result
+LEARNER = "learner.safetensors"  # a run's learner, and what a model of it needs to know
+MODEL = "model.onepass"  # made from it by onepass.live.kept
 INTEGERS = re.compile(r"\[\n *-?\d+(?:,\n *-?\d+)*\n *\]")  # a list of them: no line ends inside of a JSON string
 
 
 def folder(out: Path, config: RunConfig) -> Path:
     method = config.method.replace(":", ".")
     return out / f"{config.stream_label}-{method}-{config.key}" / f"seed-{config.seed}"
+
+
+def is_kept(path: Path) -> bool:
+    """Whether the learner of the run in this folder is there."""
+    return (path / MODEL).exists() or (path / LEARNER).exists()
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onepass.bench.presets import read_presets
 from onepass.bench.run_config import RunConfig
@@ -17,6 +17,9 @@ from onepass.config import Settings, options, unknown
 from onepass.data.catalog import canonical as stream_name
 from onepass.methods.registry import METHODS, canonical, is_reference, method_class
 from onepass.text import printable
+
+if TYPE_CHECKING:
+    from onepass.bench.result import Result
 
 
 def run(command: str, words: Sequence[str]) -> None:
@@ -59,8 +62,10 @@ def _execute(values: argparse.Namespace, configs: Mapping[str, type[Settings]], 
     if values.baseline and canonical(values.baseline) not in rivals:
         raise unknown("baseline", values.baseline, rivals, "methods that can be compared here")
     results = Session(values).execute(runs)
+    models = _keep(values, results) if values.keep else []
     if values.json:
-        print(json.dumps(report.document(results, values.baseline)))
+        more = {"models": [str(path) for path in models]} if values.keep else {}
+        print(json.dumps({**report.document(results, values.baseline), **more}))
         return
 
     from onepass.report import tables
@@ -73,7 +78,17 @@ def _execute(values: argparse.Namespace, configs: Mapping[str, type[Settings]], 
     print()
     for path in paths:
         print(f"{'table' if path.suffix[1:] in tables.FORMATS else 'picture':9}{printable(str(path))}")
+    for path in models:
+        print(f"{'model':9}{printable(str(path))}")
     print(f"{'runs':9}{printable(str(values.out))}")
+
+
+def _keep(values: argparse.Namespace, results: Sequence[Result]) -> list[Path]:
+    """The learners of these runs as models."""
+    from onepass.bench.store import folder
+    from onepass.live.kept import model_of_run
+
+    return [model_of_run(folder(values.out, result.config), result.config.code) for result in results]
 
 
 def _method_names(words: Sequence[str]) -> list[str]:
@@ -109,4 +124,5 @@ def _add_run_flags(parser: Parser) -> None:
         help="tables as md, tex, csv; pictures as png, svg, pdf (default: md png)",
     )
     add_execution(parser)
+    add("--keep", action="store_true", help="store each run's learner as a model to ask, serve and teach on")
     add("--json", action="store_true", help="print one JSON document on stdout instead of the table")

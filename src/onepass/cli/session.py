@@ -25,6 +25,7 @@ class Session:
 
     def __init__(self, values: Namespace) -> None:
         self.values = values
+        self.keep = getattr(values, "keep", False)  # a flag of run and compare alone
         self.datasets = Datasets(values.data_dir, bad_images=values.bad_images, tell=_tell)
 
     def read(self, runs: Sequence[RunConfig]) -> None:
@@ -40,7 +41,7 @@ class Session:
             raise UsageError(f"--out {self.values.out} is a file: give a folder")
         with suppress(UsageError):  # they are gone: what is stored counts
             self.read([run for run in runs if is_path(run.stream)])
-        return stored_results(runs, self.values.out, self.datasets, quiet)
+        return stored_results(runs, self.values.out, self.datasets, quiet, self.keep)
 
     def execute(
         self,
@@ -65,6 +66,7 @@ class Session:
                 log=values.log,
                 tell_every=0.0 if display.console.is_terminal else TELL_EVERY,
                 stored=stored,
+                keep=self.keep,
                 report=display.report,
                 stop=display.stop,
             )

@@ -29,13 +29,16 @@ def executor(on: str, jobs: int) -> Executor:
 
 
 def stored_results(
-    configs: Sequence[RunConfig], out: Path, datasets: Datasets, quiet: bool = False
+    configs: Sequence[RunConfig], out: Path, datasets: Datasets, quiet: bool = False, keep: bool = False
 ) -> list[Result | None]:
-    """What need not be trained again; one that is damaged, or of other data than are there now, is named on stderr."""
+    """What need not be trained again; one that is damaged, or of other data than are there now, is named on stderr.
+    With `keep`, one whose learner is not there either is none."""
     return [
         store.load_result(
             store.folder(out, config), config, quiet, own_data_digest(config, datasets), code_digest(*config.code)
         )
+        if not keep or store.is_kept(store.folder(out, config))
+        else None
         for config in configs
     ]
 
@@ -53,6 +56,7 @@ def run_many(
     on: str = "",
     tell_every: float = 0.0,
     stored: Sequence[Result | None] | None = None,
+    keep: bool = False,
     report: Report = lambda *told: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> list[Result]:
@@ -60,7 +64,8 @@ def run_many(
 
     `stored` is what `stored_results` gave for the same list, and `datasets` those of `data_dir` that are open, if so.
 
-    With `tell_every`, each run in progress says on stderr every so many seconds how far it is.
+    With `tell_every`, each run in progress says on stderr every so many seconds how far it is. `keep` stores the
+    learners beside the results (`onepass.live.kept` makes models of them).
 
     When `stop` becomes true, every run in progress saves its state between two steps, and KeyboardInterrupt is raised.
     `on` a cluster ("slurm", "ray", "ray://HOST:PORT" or "HOST:PORT") `out` and `data_dir` are folders that all nodes
@@ -74,7 +79,7 @@ def run_many(
     side = min(jobs or cores(), len(configs))
     do = executor(on, side)
     out, datasets = Path(out), Datasets(data_dir) if datasets is None else datasets
-    results = list(stored_results(configs, out, datasets) if stored is None else stored)
+    results = list(stored_results(configs, out, datasets, keep=keep) if stored is None else stored)
     waiting = [index for index, result in enumerate(results) if result is None]
     for index in set(range(len(configs))) - set(waiting):
         report(index, 0, 0)  # there was nothing to do
@@ -86,6 +91,7 @@ def run_many(
         "checkpoint_seconds": checkpoint_seconds,
         "log": log,
         "tell_every": tell_every,
+        "keep": keep,
     }
     # From the whole list, so that stopping and continuing never changes it. The size of a cluster may well change.
     threads = 1 if on and not jobs else max(1, cores() // side)

@@ -43,7 +43,7 @@ class Work:
     waiting: Sequence[int]  # the numbers of those to be done
     out: Path
     datasets: Datasets  # open here already
-    options: dict[str, Any]  # of `runner.run`, as JSON: device, data_dir, checkpoint_seconds, log, tell_every
+    options: dict[str, Any]  # of `runner.run`, as JSON: device, data_dir, checkpoint_seconds, log, tell_every, keep
     jobs: int  # runs at once at most; 0: as many as there is room for
     threads: int  # of each run; bits depend on it
     report: Report
