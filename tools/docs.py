@@ -26,6 +26,7 @@ from headline import headline
 from index import index
 from leaderboard import leaderboard
 from lines import command, with_settings
+from lived import live, serving, soak
 from measured import measured
 from never_forget import as_it_is, changes, experts, few, sizes
 from onepass.bench.result import Result
@@ -403,6 +404,9 @@ KINDS: dict[str, Callable[[str], str]] = {
     "index": lambda folder: index(ROOT / folder),
     "ran": lambda folder: ran([one for name in ("cifar10", "cifar100") for one in stored(f"{folder}/{name}")]),
     "arrived": lambda path: arrived(ROOT / path),
+    "live": lambda path: live(ROOT / path),
+    "serving": lambda path: serving(ROOT / path),
+    "soak": lambda path: soak(ROOT / path),
     **blocks.BLOCKS,
 }
 
