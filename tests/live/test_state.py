@@ -327,9 +327,7 @@ def test_a_program_whose_need_grows_faster_than_its_samples_is_stopped(tmp_path:
 @pytest.mark.parametrize(
     "name", ["learned", "calibrated", "names", "shape", "temperature", "tensors", "steps", "output"]
 )
-def test_a_program_without_one_of_its_parts_is_damaged(
-    name: str, prediction: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_program_without_one_of_its_parts_is_damaged(name: str, prediction: dict[str, Any], tmp_path: Path) -> None:
     for odd in ({key: value for key, value in prediction.items() if key != name}, {**prediction, name: [[]]}):
         save_tree(tmp_path / "p", odd)
         with contextlib.suppress(BadCheckpoint):  # [[]] may be as true as any
@@ -339,9 +337,7 @@ def test_a_program_without_one_of_its_parts_is_damaged(
 
 
 @pytest.mark.parametrize("names", [["a"], ["a", "b", "c"], [], ["a", "a"]], ids=str)
-def test_a_program_gives_a_score_for_each_name(
-    names: list[str], prediction: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_program_gives_a_score_for_each_name(names: list[str], prediction: dict[str, Any], tmp_path: Path) -> None:
     save_tree(tmp_path / "p", {**prediction, "names": names})
     with pytest.raises(BadCheckpoint, match="is damaged"):
         load_program(tmp_path / "p")
