@@ -1,5 +1,6 @@
 """One core, and so one thread, for each test process: two share a machine, and bits depend on the number of threads."""
 
+import gc
 import os
 import signal
 
@@ -9,6 +10,7 @@ import pytest
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+FSYNC = os.fsync
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -21,6 +23,15 @@ def pytest_configure(config: pytest.Config) -> None:
     import torch
 
     torch.set_num_threads(1)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # what was imported stays: a third of a second in each full collection
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Where power cannot fail, nothing waits for the disk: only real runs do, of which the system part has many."""
+    setattr(os, "fsync", FSYNC if item.get_closest_marker("system") else os.fstat)  # noqa: B010  # a bad handle still fails
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
