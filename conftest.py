@@ -11,11 +11,13 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 FSYNC = os.fsync
+gc.disable()  # until all tests are collected: to look for garbage takes two fifths of that time
 
 
 def pytest_configure(config: pytest.Config) -> None:
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker is None and config.getoption("numprocesses", None):
+        gc.enable()
         return  # tests run in workers, and this process need not load torch
     if worker is not None and hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
@@ -27,6 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_finish() -> None:
     gc.freeze()  # what was imported stays: a third of a second in each full collection
+    gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
