@@ -5,14 +5,26 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from helpers import L, observe_all, slot_list, some_batch
+from onepass.config import option
 from onepass.learner.base import Learner
 from onepass.learner.batch import Batch, Task
 from onepass.methods.lookahead import Lookahead
+from onepass.methods.patch_lda import PatchLDAConfig
+
+
+@dataclass(frozen=True)
+class FewFilters(PatchLDAConfig):
+    """For `monkeypatch.setattr(PatchLDA, "Config", FewFilters)`: an expert has a method's defaults, and 400 filters
+    take seconds."""
+
+    filters: int = option(20, "fewer than usual", low=1)
+
 
 # Ways through tasks.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 import resource
@@ -221,19 +220,30 @@ ODD: list[Callable[[dict[str, Any]], Any]] = [
 ]
 
 
-@pytest.mark.parametrize("number", range(len(ODD)))
-def test_an_odd_result_is_named_and_the_others_are_shown(
-    number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shutil.copytree(STORED, tmp_path / "runs")
-    file = next((tmp_path / "runs").glob("digits-er-7*/seed-2/result.json"))
-    values = copy.deepcopy(json.loads(file.read_text()))
+def odd(number: int, place: Path) -> Path:
+    """A stored result in a store of its own, with one thing odd."""
+    values = json.loads(next(STORED.glob("digits-er-7*/seed-2/result.json")).read_text())
     ODD[number](values)
+    file = place / next(STORED.glob("digits-er-7*")).name / "seed-2" / "result.json"
+    file.parent.mkdir(parents=True)
     file.write_text(store.sign(values))
+    return file
+
+
+@pytest.mark.parametrize("number", range(len(ODD)))
+def test_an_odd_result_is_named_and_left_out(number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = odd(number, tmp_path)
+    assert store.load_all(tmp_path) == []
+    assert str(file) in capsys.readouterr().err
+
+
+def test_odd_results_are_named_and_the_others_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(STORED, tmp_path / "runs" / "5")  # with odd ones before it and after it
+    files = [odd(number, tmp_path / "runs" / str(number % 10) / str(number)) for number in range(len(ODD))]
     assert main(["report", str(tmp_path / "runs"), "-o", str(tmp_path / "report.html")]) == 0
     said = capsys.readouterr()
-    assert said.out.startswith("14 runs in")
-    assert str(file) in said.err
+    assert said.out.startswith("15 runs in")
+    assert [str(file) in said.err for file in files] == [True] * len(ODD)
 
 
 def test_a_result_of_this_format_without_its_hash_is_refused_and_one_of_an_older_one_is_not(

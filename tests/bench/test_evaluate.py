@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from helpers import make, pixel_net, small_settings, some_images
+from method_helpers import FewFilters
 from onepass.bench import metrics, store
 from onepass.bench.evaluate import accuracy_by_task, confusion, predictions, quickly
 from onepass.bench.result import Result
@@ -33,6 +34,7 @@ from onepass.learner.problem import Problem
 from onepass.methods.er_fsl import ERFSL
 from onepass.methods.factory import build
 from onepass.methods.finetune import FineTune
+from onepass.methods.patch_lda import PatchLDA
 from onepass.methods.registry import METHODS
 from onepass.report.grouping import check_one_protocol
 from onepass.report.summary import overview
@@ -308,8 +310,9 @@ def test_each_test_image_is_read_once_after_a_task_and_predicted_once_more_by_th
 
 @pytest.mark.parametrize(("method", "more"), [("er", {}), ("er", {"expert": True}), ("scr", {}), ("er-fsl+", {})])
 def test_one_pass_answers_by_the_average_and_by_the_last_weights_as_each_alone(
-    method: str, more: dict[str, Any]
+    method: str, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(PatchLDA, "Config", FewFilters)
     config = RunConfig(method, batch=50, fraction=0.4, settings={"memory": 30, "average": 0.9, **more})
     state = Run(config)
     state.advance()

@@ -234,12 +234,20 @@ def test_a_file_for_prediction_answers_alike_and_holds_no_images(method: str, tm
         load_model(tmp_path / "p.onepass")
 
 
-def _prediction(tmp_path: Path) -> dict[str, Any]:
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file for prediction, exported once: torch takes half a second for it."""
     x, y = digits(60)
     model = small("slda")
     model.learn(x, y)
-    save_program(model.snapshot(), tmp_path / "p")
-    tree: dict[str, Any] = load_tree(tmp_path / "p")
+    path = tmp_path_factory.mktemp("exported") / "p"
+    save_program(model.snapshot(), path)
+    return path
+
+
+@pytest.fixture
+def prediction(exported: Path) -> dict[str, Any]:
+    tree: dict[str, Any] = load_tree(exported)
     return tree
 
 
@@ -263,9 +271,10 @@ def _prediction(tmp_path: Path) -> dict[str, Any]:
     ],
     ids=str,
 )
-def test_a_file_for_prediction_runs_nothing_but_bounded_arithmetic(step: list[Any], tmp_path: Path) -> None:
-    tree = _prediction(tmp_path)
-    save_tree(tmp_path / "p", {**tree, "steps": [*tree["steps"], step]})
+def test_a_file_for_prediction_runs_nothing_but_bounded_arithmetic(
+    step: list[Any], prediction: dict[str, Any], tmp_path: Path
+) -> None:
+    save_tree(tmp_path / "p", {**prediction, "steps": [*prediction["steps"], step]})
     with pytest.raises(BadCheckpoint, match="is damaged"):
         load_program(tmp_path / "p")
 
@@ -318,9 +327,8 @@ def test_a_program_whose_need_grows_faster_than_its_samples_is_stopped(tmp_path:
 @pytest.mark.parametrize(
     "name", ["learned", "calibrated", "names", "shape", "temperature", "tensors", "steps", "output"]
 )
-def test_a_program_without_one_of_its_parts_is_damaged(name: str, tmp_path: Path) -> None:
-    tree = _prediction(tmp_path)
-    for odd in ({key: value for key, value in tree.items() if key != name}, {**tree, name: [[]]}):
+def test_a_program_without_one_of_its_parts_is_damaged(name: str, prediction: dict[str, Any], tmp_path: Path) -> None:
+    for odd in ({key: value for key, value in prediction.items() if key != name}, {**prediction, name: [[]]}):
         save_tree(tmp_path / "p", odd)
         with contextlib.suppress(BadCheckpoint):  # [[]] may be as true as any
             load_program(tmp_path / "p")
@@ -329,9 +337,8 @@ def test_a_program_without_one_of_its_parts_is_damaged(name: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("names", [["a"], ["a", "b", "c"], [], ["a", "a"]], ids=str)
-def test_a_program_gives_a_score_for_each_name(names: list[str], tmp_path: Path) -> None:
-    tree = _prediction(tmp_path)
-    save_tree(tmp_path / "p", {**tree, "names": names})
+def test_a_program_gives_a_score_for_each_name(names: list[str], prediction: dict[str, Any], tmp_path: Path) -> None:
+    save_tree(tmp_path / "p", {**prediction, "names": names})
     with pytest.raises(BadCheckpoint, match="is damaged"):
         load_program(tmp_path / "p")
 
@@ -350,13 +357,12 @@ def test_a_network_that_torch_cannot_export_is_named_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.system
-def test_a_prediction_file_opens_without_what_exports(tmp_path: Path) -> None:
-    _prediction(tmp_path)
+def test_a_prediction_file_opens_without_what_exports(exported: Path) -> None:
     code = (
         "import sys, torch; from onepass.live.program import load_program; load_program(sys.argv[1]);"
         "sys.exit('sympy' in sys.modules or 'sklearn' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", code, str(tmp_path / "p")]).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code, str(exported)]).returncode == 0
 
 
 def test_a_model_that_knows_nothing_is_saved_and_learns_on(tmp_path: Path) -> None:

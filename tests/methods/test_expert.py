@@ -12,10 +12,12 @@ from torch import nn
 
 import onepass
 from helpers import rng
+from method_helpers import FewFilters
 from onepass.errors import Diverged
 from onepass.learner.batch import Batch
 from onepass.learner.checkpoint import fingerprint
 from onepass.learner.problem import Problem
+from onepass.methods.patch_lda import PatchLDA
 
 PHOTOS = Problem(4, (3, 9, 8), "none", n_tasks=2)
 VECTORS = Problem(4, (6,), n_tasks=2)
@@ -43,7 +45,10 @@ def scores(learner: Any, x: torch.Tensor) -> np.ndarray[Any, np.dtype[np.float64
 
 
 @pytest.mark.parametrize(("problem", "net", "alone"), [(PHOTOS, "small-cnn", "patch-lda"), (VECTORS, "mlp", "slda")])
-def test_log_probabilities_of_both_are_added(problem: Problem, net: str, alone: str) -> None:
+def test_log_probabilities_of_both_are_added(
+    problem: Problem, net: str, alone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PatchLDA, "Config", FewFilters)
     batch, asked = some(problem), some(problem, 30, seed=7)
     with_expert = fed(onepass.build("er", problem, SETTINGS, net=net), batch)
     without = fed(onepass.build("er", problem, {**SETTINGS, "expert": False}, net=net), batch)

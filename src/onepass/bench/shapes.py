@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -26,9 +27,9 @@ class ShapesAlone(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        values, form = tree_flatten((args, kwargs))
-        if "out" in kwargs or not any(_many(value) for value in values):
+        if "out" in kwargs or not (_any_many(args) or _any_many(kwargs.values())):
             return func(*args, **kwargs)
+        values, form = tree_flatten((args, kwargs))
         first = func._schema.arguments[0].alias_info
         if first is not None:  # in place, which is left out, or another look at the same numbers
             done = args[0] if func._schema.returns else None
@@ -43,8 +44,15 @@ class ShapesAlone(TorchDispatchMode):
         return tree_map(_zeros, self.known[key])
 
 
-def _many(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.is_floating_point() and value.numel() > MANY
+def _any_many(values: Iterable[Any]) -> bool:
+    """Looked up by hand: most operations are over few numbers, and flattening their arguments took as long as they."""
+    for value in values:
+        if isinstance(value, Tensor):
+            if value.numel() > MANY and value.is_floating_point():
+                return True
+        elif isinstance(value, list | tuple) and _any_many(value):
+            return True
+    return False
 
 
 def _sizes(value: Any) -> Any:
