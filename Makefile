@@ -1,6 +1,7 @@
 # make demo, make test: each sets up what it needs on the first call and starts at once on the next.
 PYTHON ?= python3
 BIN := .venv/bin
+unexport PYTHONDONTWRITEBYTECODE # tests start hundreds of processes, which would each compile all they import
 
 .PHONY: demo serve-demo test lint types unit system soak bench docs site clean
 

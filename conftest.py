@@ -10,7 +10,6 @@ import pytest
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-FSYNC = os.fsync
 gc.disable()  # until all tests are collected: to look for garbage takes two fifths of that time
 
 
@@ -30,11 +29,6 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish() -> None:
     gc.freeze()  # what was imported stays: a third of a second in each full collection
     gc.enable()
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Where power cannot fail, nothing waits for the disk: only real runs do, of which the system part has many."""
-    setattr(os, "fsync", FSYNC if item.get_closest_marker("system") else os.fstat)  # noqa: B010  # a bad handle still fails
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
