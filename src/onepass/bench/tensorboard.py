@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +18,29 @@ class TensorBoardLog:
     def __init__(self, folder: Path) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        try:
+        self.folder = folder
+        with self._writing():
             shutil.rmtree(folder, ignore_errors=True)
             self.writer = SummaryWriter(str(folder))
-        except OSError as error:
-            raise RunError(f"cannot write {folder}: {error}") from error
 
     def loss(self, step: int, value: float) -> None:
-        self.writer.add_scalar("loss", value, step)
+        with self._writing():
+            self.writer.add_scalar("loss", value, step)
 
     def evaluation(self, line: dict[str, Any]) -> None:
-        for name, task, value in scalars(line):
-            self.writer.add_scalar(f"{name}/task {task}" if task else name, value, line["step"])
-        try:
+        with self._writing():
+            for name, task, value in scalars(line):
+                self.writer.add_scalar(f"{name}/task {task}" if task else name, value, line["step"])
             self.writer.flush()
-        except OSError as error:
-            raise RunError(f"cannot write {self.writer.log_dir}: {error}") from error
 
     def close(self) -> None:
-        try:
+        with self._writing():
             self.writer.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A thread of the writer's meets the full disk; any later call may be the one that hears of it."""
+        try:
+            yield
         except OSError as error:
-            raise RunError(f"cannot write {self.writer.log_dir}: {error}") from error
+            raise RunError(f"cannot write {self.folder}: {error}") from error
