@@ -60,6 +60,18 @@ def test_the_first_trial_is_the_defaults_and_the_others_are_not(tmp_path: Path) 
         assert trial["settings"]["combine"] in ("mean", "sum")
 
 
+def test_of_choices_alone_each_is_tried_once_and_then_the_search_is_over(tmp_path: Path) -> None:
+    space: Space = {"lr": (0.05, 0.1, 0.2), "combine": ("mean", "sum")}
+    made = Search(replace(tuning(space), base=replace(tuning().base, fraction=0.05)), tmp_path)
+    some = made.run(4)["trials"]
+    assert some[0]["settings"] == {"lr": 0.1, "combine": "mean"}
+    all_of_them = made.run(30)["trials"]
+    assert all_of_them[:4] == some
+    assert sorted((one["settings"]["lr"], one["settings"]["combine"]) for one in all_of_them) == [
+        (lr, how) for lr in (0.05, 0.1, 0.2) for how in ("mean", "sum")
+    ]
+
+
 @pytest.mark.system
 def test_defaults_outside_of_the_search_come_first_all_the_same(tmp_path: Path) -> None:
     space: Space = {"subspace": (10, 20), "gamma": Range(0.5, 0.9), "lr": Range(0.05, 0.2)}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -163,11 +164,23 @@ class Search:
             for trial in trials[reported:]:
                 self.finished(trial)
             reported = len(trials)
-            if reported >= n:
+            left = self._left(trials)
+            if reported >= n or left == []:
                 return document
-            self._try(study, reported)
+            self._try(study, reported, left)
 
-    def _propose(self, study: optuna.Study, number: int) -> tuple[optuna.Trial, dict[str, Any]]:
+    def _left(self, trials: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
+        """Where nothing but choices is searched, those that were not tried yet; numbers cannot be listed."""
+        space = self.tuning.space
+        if not all(isinstance(part, tuple) for part in space.values()):
+            return None
+        whole = [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]  # type: ignore[arg-type]
+        tried = [trial["settings"] for trial in trials]
+        return [settings for settings in whole if settings not in tried]
+
+    def _propose(
+        self, study: optuna.Study, number: int, left: list[dict[str, Any]] | None
+    ) -> tuple[optuna.Trial, dict[str, Any]]:
         """Decided by the seed, the number and the trials before it alone: the same after any interruption."""
         import optuna
 
@@ -175,6 +188,8 @@ class Search:
         study.sampler = optuna.samplers.TPESampler(seed=seed)
         space, defaults = self.tuning.space, self.tuning.defaults
         if number > 0:
+            if left and not study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.WAITING,)):
+                study.enqueue_trial(left[seed % len(left)])  # no choice is tried twice
             trial = study.ask({name: _distribution(part) for name, part in space.items()})
             return trial, {name: trial.params[name] for name in space}
         inside = {name: part for name, part in space.items() if defaults[name] in part}
@@ -182,11 +197,11 @@ class Search:
             study.enqueue_trial({name: defaults[name] for name in inside})
         return study.ask({name: _distribution(part) for name, part in inside.items()}), defaults
 
-    def _try(self, study: optuna.Study, number: int) -> None:
+    def _try(self, study: optuna.Study, number: int, left: list[dict[str, Any]] | None) -> None:
         """One trial, from its proposal to its record."""
         from optuna.trial import TrialState
 
-        trial, settings = self._propose(study, number)
+        trial, settings = self._propose(study, number, left)
         watch, state, note = Pruner(study, trial, self.tuning, self._n_tasks()), "complete", ""
         accuracies: list[float] = []
         try:
