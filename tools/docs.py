@@ -40,6 +40,7 @@ from onepass.report import grouping, plots, series_names, tables
 from onepass.report import summary as report
 from onepass.report.significance import against
 from ran import ran
+from two_phases import two_phases
 from whole_streams import short, whole_streams
 
 # The one place where a tool meets a study: it fills the blocks of its own page, and stored runs name its learners.
@@ -404,6 +405,7 @@ KINDS: dict[str, Callable[[str], str]] = {
     "index": lambda folder: index(ROOT / folder),
     "ran": lambda folder: ran([one for name in ("cifar10", "cifar100") for one in stored(f"{folder}/{name}")]),
     "arrived": lambda path: arrived(ROOT / path),
+    "phases": lambda folder: two_phases(ROOT / folder / "trials", stored(folder)),
     "live": lambda path: live(ROOT / path),
     "serving": lambda path: serving(ROOT / path),
     "soak": lambda path: soak(ROOT / path),
