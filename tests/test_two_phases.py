@@ -19,7 +19,7 @@ def test_what_was_chosen_stands_beside_the_methods_own(tmp_path: Path) -> None:
         (tmp_path / f"{name}.json").write_text(json.dumps({"default": trial(0.1, 0.4), "best": best}))
     config = RunConfig("er", "cifar100", settings={"memory": 10})
     own = [result_of(replace(config, seed=seed), final, final) for seed, final in enumerate((0.10, 0.12, 0.14))]
-    other = replace(config, settings=replace(config.settings, lr=0.03))
+    other = RunConfig("er", "cifar100", settings={"memory": 10, "lr": 0.03})
     chosen = [result_of(replace(other, seed=seed), final, final) for seed, final in enumerate((0.20, 0.22, 0.25))]
     pcr = [result_of(RunConfig("pcr", "cifar100", settings={"memory": 10}), 0.3, 0.3)]
     lines = two_phases(tmp_path, [*own, *chosen, *pcr]).splitlines()

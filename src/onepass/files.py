@@ -128,6 +128,20 @@ def _sweep(path: Path) -> None:
                 os.close(handle)
 
 
+@contextlib.contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Wait until no other process is in this block with the same folder, where folders can be locked."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(ImportError, OSError):
+            import fcntl
+
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
 def lock(handle: int) -> bool:
     """Whether the file is ours from now on, until the handle is closed; where files cannot be locked it never is."""
     try:

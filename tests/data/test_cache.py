@@ -8,7 +8,9 @@ import mmap
 import os
 import shutil
 import stat
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -292,6 +294,24 @@ def test_a_crash_while_writing_leaves_what_was_there(tmp_path: Path, error: type
             assert cache.open_cache(target) is None
             cache.write_cache(target, found_at(tmp_path / "from"))
     assert cache.verify(target)
+
+
+def test_who_makes_the_same_cache_at_the_same_time_ends_with_it(tmp_path: Path) -> None:
+    together = threading.Barrier(4)
+
+    def waiting() -> Iterator[Block]:
+        yield X, Y
+        together.wait(60)
+
+    def make(found: LocatedFiles) -> str:
+        return cache.write_cache(tmp_path / "arrays" / "cache", found).digest
+
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(5):  # each time over a cache of older files
+            found = found_at(tmp_path / "from", train=Split(20, (3, 4, 5), waiting))
+            assert len(set(pool.map(make, [found] * 4))) == 1
+    assert [path.name for path in (tmp_path / "arrays").iterdir()] == ["cache"]
+    assert cache.verify(tmp_path / "arrays" / "cache")
 
 
 @pytest.mark.parametrize(

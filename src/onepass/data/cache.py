@@ -25,7 +25,7 @@ import torch
 
 from onepass.data import HIDDEN, SUFFIXES, Dataset, LocatedFiles, Source, Split
 from onepass.errors import RunError, UsageError
-from onepass.files import UMASK, lock, sync_folder, write_text
+from onepass.files import UMASK, alone_in, lock, sync_folder, write_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -159,20 +159,22 @@ def write_cache(folder: Path, found: LocatedFiles, progress: Progress = lambda d
     source = found.read()
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(folder)
-        room = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-        handle = os.open(room, os.O_RDONLY)
-        try:
+        with alone_in(folder.parent):  # else what was just made could be swept before it is locked
+            _sweep(folder)
+            room = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+            handle = os.open(room, os.O_RDONLY)
             lock(handle)  # so that nobody sweeps it
+        try:
             _fill(room, source, {"form": found.form, "files": files}, progress)
             room.chmod(0o777 & ~UMASK)  # mkdtemp's are for their owner alone, and a cache may be shared
-            _place(room, folder)
+            with alone_in(folder.parent):  # else another process could take ours away before we opened it
+                _place(room, folder, found.files)
+                data = open_cache(folder)
         finally:
             os.close(handle)
             shutil.rmtree(room, ignore_errors=True)
     except OSError as error:
         raise RunError(f"cannot make the array cache {folder}: {error}; --data-dir chooses another place") from error
-    data = open_cache(folder)
     if data is None:
         raise RunError(f"the array cache {folder} cannot be read back; check the disk, or choose another --data-dir")
     return data
@@ -190,14 +192,11 @@ def _sweep(folder: Path) -> None:
                 os.close(handle)
 
 
-def _place(room: Path, folder: Path) -> None:
-    if folder.exists():
-        shutil.rmtree(folder, ignore_errors=True)
-    try:
-        os.replace(room, folder)
-    except OSError:
-        if open_cache(folder) is None:  # else another process was quicker, with the same samples
-            raise
+def _place(room: Path, folder: Path, files: tuple[Path, ...]) -> None:
+    if open_cache(folder, files) is not None:
+        return  # another process was quicker, with the same samples
+    shutil.rmtree(folder, ignore_errors=True)
+    os.replace(room, folder)
     sync_folder(folder.parent)
 
 
