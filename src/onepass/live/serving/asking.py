@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from functools import wraps
 from typing import Any, Protocol, TypeVar
 
+import torch
 from anyio import CapacityLimiter, fail_after, to_thread
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -69,6 +70,7 @@ class Asking:
         kind, top = kind_of(request), number_of(request, "top", 3, 1, 1000)
 
         def work() -> list[list[tuple[Label, float]]]:
+            torch.set_num_threads(1)  # of this thread: several would wait for each other while another one learns
             if kind == "image":
                 return snapshot.top(bodies.picture(body, snapshot.shape)[None], top)
             items = bodies.items_of(body, snapshot.shape, labelled=False)

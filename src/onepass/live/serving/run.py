@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import sys
 from collections.abc import Iterator
 
 import uvicorn
 from starlette.types import ASGIApp
+
+SWITCH = 5e-4  # seconds until the thread that learns lets others run, instead of 5e-3: an answer takes several turns
 
 
 class _Quiet(uvicorn.Server):
@@ -36,6 +39,7 @@ class Server:
 
     def run(self) -> None:
         """Until it is stopped."""
+        sys.setswitchinterval(SWITCH)
         self._server.run(sockets=[self.listening])
 
     def stop(self, at_once: bool = False) -> None:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from onepass.errors import BadCheckpoint, UsageError
+from onepass.host import cores
 from onepass.live.autosave import Autosave
 from onepass.live.describe import describe
 from onepass.live.labels import Label
@@ -219,6 +220,7 @@ class Service:
     # The thread that learns.
 
     def _work(self) -> None:
+        torch.set_num_threads(max(1, min(torch.get_num_threads(), cores() - 1)))  # of this thread: a core answers
         while True:
             with self._condition:
                 while not self._queue and not self._closing and (wait := self._stale_for()) != 0:
