@@ -24,7 +24,6 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from onepass.bench.footprint import held
 from onepass.learner.batch import Batch, Task
 from onepass.learner.memory import Memory
 from onepass.learner.net import make_net
@@ -73,12 +72,11 @@ def measured(method: str, point: Point) -> dict[str, float]:
     milliseconds(method, Point(memory=20, side=GREY))  # what torch sets up once is no growth
     before = status("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # from here on the peak is that of what follows
-    quarter, sizes = milliseconds(method, point)
-    return {"ms": quarter, "peak": status("VmHWM") - before, **sizes}
+    return {"ms": milliseconds(method, point), "peak": status("VmHWM") - before}
 
 
-def milliseconds(method: str, point: Point) -> tuple[float, dict[str, int]]:
-    """Of a step, and the bytes that are kept between two."""
+def milliseconds(method: str, point: Point) -> float:
+    """Of a step."""
     shape = (1 if point.side == GREY else 3, point.side, point.side)
     cls = method_class(method)
     problem = Problem(point.classes, shape, "colour" if shape[0] == 3 else "none", 1)
@@ -93,7 +91,7 @@ def milliseconds(method: str, point: Point) -> tuple[float, dict[str, int]]:
         begin = time.process_time()
         learner.observe(batch)
         times.append(time.process_time() - begin)
-    return 1e3 * statistics.quantiles(times[2:], n=4)[0], held(learner)  # the first steps find out what lies where
+    return 1e3 * statistics.quantiles(times[2:], n=4)[0]  # the first steps find out what lies where
 
 
 def status(name: str) -> int:
@@ -115,8 +113,8 @@ def main() -> None:
             for point in points[:-1:2] if options.quick else points:
                 with context.Pool(1) as pool:
                     found = pool.apply(measured, (method, point))
-                rows.append({"axis": axis, "method": method, **asdict(point), **found})
                 size = getattr(point, axis)
+                rows.append({"axis": axis, "size": size, "method": method, "point": asdict(point), **found})
                 print(f"{method:8} {axis} {size:10,}  {found['ms']:9.2f} ms  {found['peak'] / 1e6:8.1f} MB", flush=True)
     if options.save:
         host = {"torch": torch.__version__, "cores": os.cpu_count(), "machine": platform.machine()}

@@ -34,11 +34,19 @@ def growth(path: str) -> str:
         for method in dict.fromkeys(row["method"] for row in found):
             points = [row for row in found if (row["axis"], row["method"]) == (axis, method)]
             first, last = points[0], points[-1]
-            times = f"{first['ms']:.2g} | {last['ms']:.4g}"
+            times = " | ".join(_short(point["ms"]) for point in (first, last))
             sizes = f"{first['peak'] / 1e6:.0f} | {last['peak'] / 1e6:.0f}"
-            ends = f"{first[axis]:,} | {last[axis]:,}"
+            ends = f"{first['size']:,} | {last['size']:,}"
             lines.append(f"| {METHODS[method].title} | {name} | {ends} | {times} | {sizes} |")
     return "\n".join(lines)
+
+
+def _short(ms: float) -> str:
+    return f"{ms:.2f}" if ms < 10 else f"{ms:.0f}"
+
+
+def _tick(size: int) -> str:
+    return str(size) if size < 10**4 else f"{size:.0e}".replace("e+0", "e")
 
 
 def picture(path: str, target: Path) -> None:
@@ -50,11 +58,13 @@ def picture(path: str, target: Path) -> None:
     for column, (axis, name) in enumerate(AXES.items()):
         for method in dict.fromkeys(row["method"] for row in found):
             points = [row for row in found if (row["axis"], row["method"]) == (axis, method)]
-            sizes = [row[axis] for row in points]
+            sizes = [row["size"] for row in points]
             panels[0, column].loglog(sizes, [row["ms"] for row in points], marker="o", label=METHODS[method].title)
             panels[1, column].loglog(sizes, [row["peak"] / 1e6 for row in points], marker="o")
         panels[1, column].set_xlabel(name)
         for panel in panels[:, column]:
+            panel.set_xticks(sizes, [_tick(size) for size in sizes], minor=False)
+            panel.minorticks_off()
             panel.grid(alpha=0.3)
     panels[0, 0].set_ylabel("CPU ms a step")
     panels[1, 0].set_ylabel("peak MB")
