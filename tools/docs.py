@@ -21,6 +21,7 @@ from arrived import arrived
 from cells import BOLD, ROOT, by_last_weights, printed_cell, rows_of_the_paper, signed, stored
 from cells import rows as table_of
 from commands import commands
+from equivalence import equivalence
 from growing import growth, picture
 from headline import headline
 from index import index
@@ -402,6 +403,9 @@ KINDS: dict[str, Callable[[str], str]] = {
     "sizes": lambda folder: sizes(stored(folder), SIZES),
     "goal": lambda folder: sizes(as_it_is(on_whole_streams(folder)), SIZES),
     "measured": lambda folder: measured(stored(folder)),
+    "equivalence": lambda folder: equivalence(
+        stored(f"{folder}/bf16"), [one for name in ("cifar10", "cifar100") for one in stored(f"{folder}/{name}")]
+    ),
     "index": lambda folder: index(ROOT / folder),
     "ran": lambda folder: ran([one for name in ("cifar10", "cifar100") for one in stored(f"{folder}/{name}")]),
     "arrived": lambda path: arrived(ROOT / path),

@@ -16,6 +16,7 @@ for file in "$1"/*/seed-*/result.json; do
   ! { grep -q '"validate": true' "$file" && grep -q '"fraction": 0.2' "$file"; } || folder=results/never-forget-changes/$name
   # With a network beside it, and alone of the sizes that such a pair is compared with.
   ! { grep -q '"validate": true' "$file" && grep -q '"fraction": 0.2' "$file" && grep -Eq '"expert": true|"filters": (400|1000),' "$file"; } || folder=results/never-forget-beside/$name
+  ! grep -q '"precision": "bf16"' "$file" || folder=results/bf16/$name
   mkdir -p "$folder"
   [ -e "$folder/$(basename "$run")/result.json" ] || { mkdir -p "$folder/$(basename "$run")" && cp "$file" "$folder/$(basename "$run")/"; }
 done

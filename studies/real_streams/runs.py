@@ -27,6 +27,7 @@ CHANGES = (  # of Patch-LDA, on a fifth of a stream; all but the first from befo
     "--reach 0 --size 8",
     "--reach 0 --pool 3",
 )
+LOWERED = ("er", "er-fsl", "pcr", "scr")  # also run in bf16
 BESIDE = ("er", "pcr", "er-fsl+")  # methods that get a Patch-LDA beside them
 ABLATIONS = (  # columns 2 to 7 of table 3; column 1 is ER-FSL itself
     "--new-weight 0",
@@ -72,6 +73,8 @@ def queue() -> Iterator[str]:
     for stream in BOTH:
         yield from (run(method, seed, stream=stream) for seed in SEEDS for method in STATISTICS)
     yield from (run(method, seed, stream="cifar10") for seed in SEEDS for method in ROWS)
+    for stream in BOTH:
+        yield from (run(method, seed, "--precision bf16", stream=stream) for seed in SEEDS for method in LOWERED)
     # What was run before and stands in results.
     yield from (run("patch-lda", seed, stream=stream) for seed in CLAIM for stream in BOTH)
     yield from (run(sized(1000), seed, stream=stream) for stream in BOTH for seed in CLAIM)
