@@ -27,8 +27,8 @@ from pathlib import Path
 
 import torch
 
+from onepass.bench.run import Run
 from onepass.bench.run_config import RunConfig
-from onepass.bench.runner import Run
 from onepass.bench.stream import StreamConfig, TaskData, batches, make_tasks
 from onepass.data import Dataset, cache, cifar, folder, mini_imagenet  # noqa: F401  # imports are not what is timed
 from onepass.data.catalog import Datasets, cache_folder, canonical, load

@@ -75,7 +75,7 @@ def overhead(place: Path) -> dict[str, float]:
     torch.set_num_threads(1)
     [config] = configs(photographs(place, LONGER), 1)
     config = replace(config, settings={"memory": 1000})
-    runner.Run(config, datasets=Datasets(place))  # torch imports much with its first optimiser, in any loop
+    run_in_progress.Run(config, datasets=Datasets(place))  # torch imports much with its first optimiser, in any loop
     inside = 0.0
 
     def timed(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -91,7 +91,7 @@ def overhead(place: Path) -> dict[str, float]:
 
     with (
         mock.patch.object(Learner, "observe", timed(Learner.observe)),
-        mock.patch.object(runner, "predictions", timed(predictions)),
+        mock.patch.object(run_in_progress, "predictions", timed(predictions)),
     ):
         begin = time.perf_counter()
         result = runner.run(config, place / "run", data_dir=place)

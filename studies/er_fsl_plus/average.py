@@ -25,8 +25,8 @@ from torch import Tensor, nn
 
 from onepass.bench.evaluate import accuracy_by_task
 from onepass.bench.metrics import mean
+from onepass.bench.run import Run
 from onepass.bench.run_config import RunConfig
-from onepass.bench.runner import Run
 from onepass.bench.stream import batches
 from onepass.data.catalog import Datasets
 from onepass.files import write_text

@@ -19,8 +19,9 @@ from method_helpers import FewFilters
 from onepass.bench import metrics, store
 from onepass.bench.evaluate import accuracy_by_task, confusion, predictions, quickly
 from onepass.bench.result import Result
+from onepass.bench.run import Run
 from onepass.bench.run_config import RunConfig
-from onepass.bench.runner import Progress, Run, run
+from onepass.bench.runner import Progress, run
 from onepass.bench.stream import TaskData, batches, make_tasks, share_classes
 from onepass.data import Dataset
 from onepass.data.catalog import load

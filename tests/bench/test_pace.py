@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from onepass.bench.pace import learned
+from onepass.bench.run import Run
 from onepass.bench.run_config import RunConfig
-from onepass.bench.runner import Run, run
+from onepass.bench.runner import run
 
 
 @pytest.mark.parametrize(

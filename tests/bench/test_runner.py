@@ -22,8 +22,9 @@ from helpers import linux_only, small_settings
 from onepass.bench import store
 from onepass.bench.evaluate import accuracy_by_task
 from onepass.bench.result import Result
+from onepass.bench.run import Run
 from onepass.bench.run_config import RunConfig
-from onepass.bench.runner import Progress, Run, run
+from onepass.bench.runner import Progress, run
 from onepass.errors import Diverged, RunError, UsageError
 from onepass.executors import run_many
 from onepass.executors.pool import Pool

@@ -25,8 +25,9 @@ import torch
 import onepass
 from onepass.bench import store
 from onepass.bench.result import Result
+from onepass.bench.run import Run
 from onepass.bench.run_config import RunConfig
-from onepass.bench.runner import Run, run
+from onepass.bench.runner import run
 from onepass.errors import RunError
 
 STORED = Path(__file__).resolve().parents[2] / "results"

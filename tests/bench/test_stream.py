@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from helpers import rng
-from onepass.bench import runner
+from onepass.bench import run
 from onepass.bench.evaluate import Predicted
+from onepass.bench.run import Run
 from onepass.bench.run_config import RunConfig
 from onepass.bench.stream import StreamConfig, TaskData, batches, make_tasks, n_batches, parts
 from onepass.data import Dataset
@@ -248,7 +249,7 @@ def test_the_share_of_the_new_task_rises_in_a_line() -> None:
 
 def test_gradual_boundaries_are_not_told() -> None:
     for scenario, by_itself in (("gradual-50", True), ("task-free", True), ("class-incremental", False)):
-        state = runner.Run(RunConfig("finetune", scenario=scenario, fraction=0.1, batch=20))
+        state = Run(RunConfig("finetune", scenario=scenario, fraction=0.1, batch=20))
         state.advance()
         assert (state.learner.arrived is not None) == by_itself, "the step at which a task began by itself"
 
@@ -456,7 +457,7 @@ def test_the_stream_draws_nothing_from_the_global_generator() -> None:
 
 def test_every_method_meets_the_same_stream_however_much_chance_it_uses(monkeypatch: pytest.MonkeyPatch) -> None:
     known = Predicted(torch.tensor([0]), torch.tensor([0]))
-    monkeypatch.setattr(runner, "predictions", lambda learner, data, tasks, n_last: [known] * len(tasks))
+    monkeypatch.setattr(run, "predictions", lambda learner, data, tasks, n_last: [known] * len(tasks))
     met: dict[str, list[object]] = {}
 
     def observe(self: BaseLearner, batch: Batch) -> Tensor:
@@ -472,7 +473,7 @@ def test_every_method_meets_the_same_stream_however_much_chance_it_uses(monkeypa
     monkeypatch.setattr(BaseLearner, "begin_task", begin_task)
     for method in METHODS:
         met[method] = []
-        runner.Run(RunConfig(method, seed=3, scenario="class-incremental")).advance()
+        Run(RunConfig(method, seed=3, scenario="class-incremental")).advance()
     reference = met["finetune"]
     assert sum(len(entry[1]) for entry in reference if isinstance(entry, tuple)) == len(load("digits").y)
     for method in METHODS:

@@ -23,8 +23,9 @@ from torch import Tensor
 import forked
 from onepass.bench import store
 from onepass.bench.result import Result
+from onepass.bench.run import Run
 from onepass.bench.run_config import RunConfig
-from onepass.bench.runner import Progress, Run, run
+from onepass.bench.runner import Progress, run
 from onepass.cli.main import main
 from onepass.errors import RunError, UsageError
 from onepass.learner.batch import Batch

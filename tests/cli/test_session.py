@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from data_helpers import some_classes
-from onepass.bench import runner, store
+from onepass.bench import store
+from onepass.bench.run import Run
 from onepass.cli.main import main
 from onepass.data import cache
 from onepass.data.catalog import Datasets
@@ -33,7 +34,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     count(cache, "_map", "arrays opened")
     count(cache, "stamp", "scans")
-    count(runner.Run, "__init__", "runs built")
+    count(Run, "__init__", "runs built")
     count(store, "_read", "results read")
     return calls
 

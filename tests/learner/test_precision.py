@@ -14,8 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import onepass
 from helpers import everything, hidden_layer, make, normed_net, observe_all, plain_net, some_batch, some_images
+from onepass.bench.run import Run
 from onepass.bench.run_config import RunConfig
-from onepass.bench.runner import Progress, Run, run
+from onepass.bench.runner import Progress, run
 from onepass.config import LearnerConfig, options
 from onepass.errors import UsageError
 from onepass.executors import run_many
