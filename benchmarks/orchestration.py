@@ -24,6 +24,7 @@ from unittest import mock
 import numpy
 import torch
 
+from onepass.bench import run as run_in_progress
 from onepass.bench import runner
 from onepass.bench.evaluate import predictions
 from onepass.bench.result import Result
