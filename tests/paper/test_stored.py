@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from helpers import result_of
 from onepass.bench.result import Result
 from onepass.paper.experiments import experiment
@@ -33,3 +35,30 @@ def test_a_stream_that_was_not_run_has_no_empty_axes() -> None:
     found = {one.config: one for one in runs("cifar10", "cifar100")}
     figure = draw(experiment("figure5", Selection("small")), found)
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["cifar10", "cifar100"]
+
+
+def budget(*updates: str) -> list[Result]:
+    whole = experiment("budget", Selection("small"))
+    return [
+        replace(result_of(run, 0.5, 0.5), seconds=float(cell.column.replace("own", "1")))
+        for cell in whole.cells
+        for run in cell.runs[:1]
+        if cell.column in (*updates, "own")
+    ]
+
+
+def test_runs_of_one_update_each_are_no_budget() -> None:
+    assert not [part for part in parts(budget("1")) if part["title"].startswith("Accuracy by budget")]
+    [part] = [part for part in parts(budget("1", "2", "4")) if part["title"].startswith("Accuracy by budget")]
+    assert part["image"]
+
+
+def test_a_budget_of_results_that_do_not_say_what_they_learned_is_drawn_by_measured_time_alone() -> None:
+    figure = draw(
+        experiment("budget", Selection("small")),
+        {one.config: one for one in budget("1", "2", "4")},
+    )
+    counted, measured = figure.axes
+    x = {line.get_label(): list(line.get_xdata()) for line in measured.get_lines()}  # type: ignore[arg-type]
+    assert x["ER"] == x["PCR"] == [1, 2, 4]
+    assert all("trains no network" in str(line.get_label()) for line in counted.get_lines())

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 from functools import lru_cache
 
 from onepass.bench.result import Result
 
 
 def counted_over_er(result: Result) -> float:
-    """Training FLOPs of a batch of this run over those of a plain ER run with the same network."""
+    """Training FLOPs of a batch of this run over those of a plain ER run with the same network; NaN where an older
+    result does not say what it learned."""
     config = result.config
-    shape, tasks = tuple(result.data["shape"]), result.protocol["tasks"]
+    shape, tasks = tuple(result.data.get("shape", ())), result.protocol.get("tasks", ())
+    if not shape or not tasks:
+        return math.nan
     n_classes = len({name for task in tasks for name in task})
     settings = config.learner_config.to_json()
     memory, updates = settings.pop("memory", 1), settings.pop("updates")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -177,13 +178,18 @@ def _budget(figure: Figure, experiment: Experiment, found: StoredResults) -> Non
     for axes, (label, over_er) in zip(grid, panels, strict=True):
         _plain(axes, "", xlabel=label, xscale="log")
         for number, row in enumerate(dict.fromkeys(cell.row for cell in experiment.cells)):
-            cells = [cell for cell in experiment.cells if cell.row == row and any(run in found for run in cell.runs)]
-            samples = [list(by_seed(cell, measure, found).values()) for cell in cells]
-            if cells and cells[0].column == "own":
-                level = 100 * summarise(samples[0]).mean
+            of_row = [
+                (cell, list(by_seed(cell, measure, found).values())) for cell in experiment.cells if cell.row == row
+            ]
+            measured = [(cell, finals) for cell, finals in of_row if finals]
+            if measured and measured[0][0].column == "own":
+                level = 100 * summarise(measured[0][1]).mean
                 axes.axhline(level, linestyle="--", linewidth=1, color=f"C{number}", label=f"{row} (trains no network)")
-            elif cells:
-                work = [over_er([run for run in cell.runs if run in found]) for cell in cells]
+                continue
+            works = [over_er([run for run in cell.runs if run in found]) for cell, _ in measured]
+            points = [(work, finals) for work, (_, finals) in zip(works, measured, strict=True) if math.isfinite(work)]
+            if points:
+                work, samples = zip(*points, strict=True)
                 _line(axes, work, samples, label=row, color=f"C{number}")
         ticks = [2**place for place in range(5)]
         axes.set_xticks(ticks, [str(tick) for tick in ticks])
