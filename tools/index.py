@@ -13,6 +13,7 @@ DATA = {  # by hash: a stand-in bears the name of what it stands in for
     "9048fcbac9c08a64d57a7c5a5a66750a974ad4eab380914df129f7e223d823df": "CIFAR-10",
     "ed544e85ca3590dbff02f4f0bc15c37c8f28a248b8317030cbeb0700b75f0523": "CIFAR-100",
     "d1dd99d9d748ec35b2e09b4d18154abf7d8241dfe4f9957e5613d0d933148944": "Tiny ImageNet, 100 classes, as `cifar100`",
+    "b0b4135d65d0ab7d26f5ba1b00780892fe3453caacbd2f71c6187b080f5cb0ec": "Tiny ImageNet, 84x84, as `mini-imagenet`",
     "37fc712fa9a9cdf355f5eea4e948b5ad4ac8471e6fc6a83868ffc3f4d4a7e335": "Crop of the UCR archive, series of 46 values",
     "9d74032e70292b614fdd6589f166359393d5f48e9c8ea56c414e2442a721d911": "Crop by 500 random convolutions, 1,000 values",
     "53b8d63a7b1e55bfd16fa6504f5fa6ff73c2d8d6ca95b29703b34f104b224f2f": "descriptions of Debian packages, 384 values",

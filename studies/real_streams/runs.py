@@ -56,6 +56,12 @@ def sized(filters: int) -> str:
 def queue() -> Iterator[str]:
     yield from (run(method, seed) for seed in SEEDS for method in ROWS)
     yield from (run(sized(1500), seed) for seed in FRESH)
+    part = "--fraction 0.2 --test-fraction 0.2"  # images of 84x84 take long to predict too
+    yield from (
+        run(method, seed, part, stream="mini-imagenet")
+        for seed in SEEDS
+        for method in ("patch-lda", "er", "pcr", "er-fsl+", "slda")
+    )
     fifth = "--fraction 0.2 --validate"
     for seed in SEEDS:
         yield from (run(sized(size), seed, fifth, stream=stream) for size in (400, 1000) for stream in BOTH)
