@@ -109,8 +109,9 @@ def step_ratios(net: str, memory: int, rounds: int, turn: int) -> dict[str, obje
     return row | {method: found[method] / found["bare"] for method in ("er", "er-fsl")}
 
 
-def precision_ratios(net: str, rounds: int) -> dict[str, float]:
+def precision_ratios(net: str, rounds: int, threads: int) -> dict[str, float]:
     """How many times as fast ER's steps and evaluations in bf16 are as those in fp32."""
+    torch.set_num_threads(threads)
     steps: dict[str, Callable[[], None]] = {}
     for precision in ("fp32", "bf16"):
         network = make_net(net, SHAPE, 10, seed=0)
@@ -201,14 +202,13 @@ def main() -> None:
         print(f"peak memory, {net}: bare {base:.0f} MB, er {peaks[net]['er']:.2f}, er-fsl {peaks[net]['er-fsl']:.2f}")
     share = {net: average_share(net, 5 if options.quick else 25) for net in ("slim-resnet18", "resnet18")}
     print(f"an average's update over its step: {', '.join(f'{net} {value:.4f}' for net, value in share.items())}")
-    torch.set_num_threads(cores())
-    low = {}
-    if computes_bf16("cpu"):
-        low = {net: precision_ratios(net, rounds) for net in ("slim-resnet18", "resnet18")}
-    for net, found in low.items():
-        print(
-            f"bf16 over fp32, {net}: a step {found['step']:.2f}, an evaluation {found['evaluation']:.2f} times as fast"
-        )
+    low = []
+    for net in ("slim-resnet18", "resnet18") if computes_bf16("cpu") else ():
+        for threads in dict.fromkeys((1, cores())):  # one is what a run has beside others
+            found = precision_ratios(net, rounds, threads)
+            low.append({"net": net, "threads": threads, **found})
+            times = f"a step {found['step']:.2f}, an evaluation {found['evaluation']:.2f} times as fast"
+            print(f"bf16 over fp32, {net}, threads {threads}: {times}", flush=True)
     own = {method: own_work(method, 100 if options.quick else 500) for method in ("er", "er-fsl")}
     print(f"own work, CPU ms a step: {', '.join(f'{name} {value:.2f}' for name, value in own.items())}; peers: {PEERS}")
     if options.save:

@@ -85,8 +85,8 @@ def steps(path: str) -> str:
     held = "; ".join(f"{net}: ER {row['er']:.2f}, ER-FSL {row['er-fsl']:.2f}" for net, row in peak.items())
     kept = ", ".join(f"{100 * share:.1f} % of a `{net}` step" for net, share in figures["average"].items())
     low = "; ".join(
-        f"`{net}`: a step {row['step']:.2f}, an evaluation {row['evaluation']:.2f}"
-        for net, row in figures.get("bf16", {}).items()
+        f"`{row['net']}`, threads {row['threads']}: a step {row['step']:.2f}, an evaluation {row['evaluation']:.2f}"
+        for row in figures.get("bf16", [])
     )
     return "\n".join(
         [
