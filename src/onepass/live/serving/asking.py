@@ -70,7 +70,8 @@ class Asking:
         kind, top = kind_of(request), number_of(request, "top", 3, 1, 1000)
 
         def work() -> list[list[tuple[Label, float]]]:
-            torch.set_num_threads(1)  # of this thread: several would wait for each other while another one learns
+            if torch.get_num_threads() != 1:  # of this thread: several would wait for each other while another learns
+                torch.set_num_threads(1)
             if kind == "image":
                 return snapshot.top(bodies.picture(body, snapshot.shape)[None], top)
             items = bodies.items_of(body, snapshot.shape, labelled=False)
