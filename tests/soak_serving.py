@@ -220,6 +220,7 @@ class Soak:
             time.sleep(0.2)
         self.process.send_signal(signal.SIGTERM)
         self.counts["exit code"] = self.process.wait()
+        self.counts["minutes"] = round(minutes)
         return self.judge()
 
     def judge(self) -> bool:
