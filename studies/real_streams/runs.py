@@ -55,7 +55,7 @@ def sized(filters: int) -> str:
 
 def queue() -> Iterator[str]:
     yield from (run(method, seed) for seed in SEEDS for method in ROWS)
-    yield from (run(sized(1500), seed) for seed in FRESH)
+    yield from (run(sized(1500), seed, stream=stream) for stream in BOTH for seed in FRESH)
     part = "--fraction 0.2 --test-fraction 0.2"  # images of 84x84 take long to predict too
     yield from (
         run(method, seed, part, stream="mini-imagenet")
@@ -70,7 +70,6 @@ def queue() -> Iterator[str]:
     for seed in SEEDS:
         yield from (run("er-fsl", seed, change) for change in ABLATIONS)
     yield from (run(method, 0, net="resnet18") for method in ("er-fsl", "er", "pcr"))
-    yield from (run(sized(1500), seed, stream="cifar10") for seed in FRESH)
     for seed in SEEDS:
         yield from (run("er-fsl", seed, f"--subspace {size}") for size in SIZES.values() if size != 16)  # d / T
         yield from (run("er-fsl", seed, f"--gamma {gamma}") for gamma in GAMMAS if gamma != "0.3")
