@@ -42,6 +42,7 @@ from onepass.report import summary as report
 from onepass.report.significance import against
 from ran import ran
 from two_phases import two_phases
+from verdicts import verdicts
 from whole_streams import short, whole_streams
 
 # The one place where a tool meets a study: it fills the blocks of its own page, and stored runs name its learners.
@@ -380,6 +381,7 @@ KINDS: dict[str, Callable[[str], str]] = {
     "table": table,
     "steps": steps,
     "reproduction": reproduction,
+    "verdicts": lambda folder: verdicts(stored(folder)),
     "figures": figures,
     "methods": methods,
     "shared": shared,

@@ -166,10 +166,10 @@ def _verdict(claim: Claim | Untested, experiment: Experiment, found: StoredResul
     shown = tables.format_spread(difference, "+", claim.unit, ".3g")
     least = power.detectable(difference.values)
     could = "-" if least is None else f"{claim.unit * least:.3g}"
-    return claim.text, shown, str(difference.n), could, theirs, _word(difference, could)
+    return claim.text, shown, str(difference.n), could, theirs, verdict_word(difference, could)
 
 
-def _word(difference: significance.Difference, could: str) -> str:
+def verdict_word(difference: significance.Difference, could: str) -> str:
     assert difference.mean is not None
     side = "as" if difference.mean > 0 else "not as"
     if difference.n == 1:
