@@ -56,6 +56,7 @@ STANDINS = {  # what was measured on stand-ins carries their name
     "tiny-imagenet-100": "Tiny ImageNet, a folder of JPEG files",
 }
 SIZES = ROOT / "results/benchmarks/sizes.json"
+FRESH = 15  # the first of the seeds on which a size was run that was picked knowing the figures of earlier ones
 WHOLE = ("cifar10", "cifar100", "never-forget-test")  # folders of runs on whole streams and test images
 BLOCK = re.compile(r"(<!-- generated: (\w+) (\S+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
 
@@ -404,6 +405,9 @@ KINDS: dict[str, Callable[[str], str]] = {
     "few": lambda folders: few(*map(stored, folders.split(","))),
     "sizes": lambda folder: sizes(stored(folder), SIZES),
     "goal": lambda folder: sizes(as_it_is(on_whole_streams(folder)), SIZES),
+    "fresh": lambda folder: sizes(
+        [one for one in as_it_is(on_whole_streams(folder)) if one.config.seed >= FRESH], SIZES
+    ),
     "measured": lambda folder: measured(stored(folder)),
     "equivalence": lambda folder: equivalence(
         stored(f"{folder}/bf16"), [one for name in ("cifar10", "cifar100") for one in stored(f"{folder}/{name}")]
