@@ -11,7 +11,7 @@ for file in "$1"/*/seed-*/result.json; do
   # One method, many settings: of Patch-LDA only the default stands among the others.
   ! grep -Eq '"(filters)": (100|200|1000|1500|2000),|"reach": 0.0' "$file" || folder=results/never-forget-test/$name
   ! grep -q '"stream": "mini-imagenet"' "$file" || folder=results/large-images/$name
-  ! grep -q '"fraction": 0.0' "$file" || folder=results/few/$name
+  ! { grep -Eq '"fraction": 0.(0|2)' "$file" && grep -q '"stream": "cifar10"' "$file"; } || folder=results/few/$name
   # Measured on held-back images: changes on a fifth of a stream, sizes on the whole.
   ! grep -q '"validate": true' "$file" || folder=results/never-forget-sizes/$name
   ! { grep -q '"validate": true' "$file" && grep -q '"fraction": 0.2' "$file"; } || folder=results/never-forget-changes/$name

@@ -8,6 +8,9 @@ set -euo pipefail
 clone=$1 export_data=$2 out=$3
 mkdir -p "$out"
 export ONEPASS_DATA=$export_data
+for folder in cifar10 cifar100 never-forget-{test,changes,sizes,beside} few large-images bf16; do # these are done
+  [ ! -d "$clone/results/$folder" ] || cp -rn "$clone/results/$folder/." "$out/"
+done
 one() { # a run on the core of its slot: one thread, whatever else goes on
   taskset -c "$CORE" nice -n 19 "$0" run $1 --jobs 1 --out "$2" --checkpoint-seconds 60 --json >/dev/null 2>>"$2/queue.log" \
     && echo "$(date -u +%FT%TZ) $1" >>"$2/done.log"
