@@ -298,11 +298,11 @@ def beside(folder: str) -> str:
 
 
 def found_of(
-    name: str, scale: str, stream: str, folder: str
+    name: str, scale: str, stream: str, folders: str
 ) -> tuple[experiments.Experiment, paper_tables.StoredResults]:
     """An experiment with as many runs for each cell as any has, and what is stored of them."""
     whole = experiments.experiment(name, Selection(scale, stream=stream))
-    known = {one.config: one for one in by_last_weights(stored(folder))}
+    known = {one.config: one for one in by_last_weights(one for name in folders.split(",") for one in stored(name))}
     found = {run: known[run] for run in whole.runs if run in known}
     most = max(sum(run in found for run in cell.runs) for cell in whole.cells)
     return experiments.experiment(name, Selection(scale, stream=stream, runs=most)), found
@@ -316,7 +316,7 @@ def drawn(path: Path, argument: str) -> None:
 
 
 def experiment(argument: str) -> str:
-    """NAME:SCALE:STREAM:FOLDER: a table of the paper with what is stored, and the verdicts on its claims."""
+    """NAME:SCALE:STREAM:FOLDER,FOLDER: a table of the paper with what is stored, and the verdicts on its claims."""
     name, scale, stream, _ = argument.split(":")
     whole, found = found_of(*argument.split(":"))
     if not found:

@@ -8,7 +8,7 @@ set -euo pipefail
 clone=$1 export_data=$2 out=$3
 mkdir -p "$out"
 export ONEPASS_DATA=$export_data
-for folder in cifar10 cifar100 never-forget-{test,changes,sizes,beside} few large-images bf16; do # these are done
+for folder in cifar10{,0}{,-er-fsl,-resnet18} never-forget-{test,changes,sizes,beside} few large-images bf16; do # these are done
   [ ! -d "$clone/results/$folder" ] || cp -rn "$clone/results/$folder/." "$out/"
 done
 one() { # a run on the core of its slot: one thread, whatever else goes on

@@ -457,6 +457,15 @@ def test_references_may_have_a_scenario_of_their_own_and_runs_may_measure_more(t
     grouping.check_one_protocol([*two_methods, *finals("iid", 0.5), *finals("iid++", 0.5), looked("mir", 0)])
 
 
+def test_a_whole_number_written_with_a_point_is_the_same_setting() -> None:
+    def written(seed: int, momentum: float) -> Result:
+        return replace(result("er", seed, [[0.9]]), protocol={"optimizers": {"optimizer": {"momentum": momentum}}})
+
+    grouping.check_one_protocol([written(0, 0), written(1, 0.0)])
+    with pytest.raises(UsageError, match="optimizers is"):
+        grouping.check_one_protocol([written(0, 0), written(1, 0.9)])
+
+
 def test_no_results_are_refused() -> None:
     with pytest.raises(UsageError, match="no results"):
         report.overview([])

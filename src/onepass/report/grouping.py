@@ -105,13 +105,14 @@ def _differing(facts: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
     """A phrase for each name that has several values; facts are who and what."""
     problems = []
     for name in dict.fromkeys(name for _, values in facts for name in values):
-        holders: dict[str, list[str]] = {}
+        holders: dict[str, tuple[str, list[str]]] = {}
         for who, values in facts:
             if name in values:
                 text = values[name] if isinstance(values[name], str) else json.dumps(values[name])
-                holders.setdefault(text, []).append(who)
+                same = json.dumps(json.loads(json.dumps(values[name]), parse_int=float))  # 0 and 0.0 are one
+                holders.setdefault(same, (text, []))[1].append(who)
         if len(holders) > 1:
-            said = (f"{text} ({', '.join(dict.fromkeys(who))})" for text, who in holders.items())
+            said = (f"{text} ({', '.join(dict.fromkeys(who))})" for text, who in holders.values())
             problems.append(f"{name} is {' and '.join(said)}")
     return problems
 
