@@ -6,10 +6,12 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
+from onepass.bench import metrics
 from onepass.bench.result import Result
 from onepass.bench.run_config import RunConfig
 from onepass.bench.store import load_all
 from onepass.paper.printed import table1
+from onepass.report import summary as report
 from onepass.report.significance import Difference, significant
 from onepass.report.tables import format_spread
 
@@ -41,6 +43,37 @@ def by_last_weights(results: Iterable[Result]) -> list[Result]:
 
 def _own_average(result: Result) -> bool:
     return type(result.config.learner_config)().to_json().get("average") is not None
+
+
+def sides(results: Iterable[Result]) -> tuple[list[Result], list[Result]]:
+    """Runs by their last weights, one for each seed, and those with an average by that."""
+    group = list(results)
+    last = {
+        one.config.seed: one.by_last_weights() if one.accuracy_matrix_last else one
+        for one in group
+        if one.accuracy_matrix_last or not _averages(one)
+    }
+    return list(last.values()), [one for one in group if _averages(one)]
+
+
+def _averages(result: Result) -> bool:
+    return getattr(result.config.learner_config, "average", None) is not None
+
+
+def height(results: Iterable[Result]) -> float:
+    """What a row is ranked by: its mean by last weights, or by its average where those were not measured."""
+    last, average = sides(results)
+    found = last or average
+    return sum(one.final_accuracy for one in found) / len(found)
+
+
+def values(shares: Sequence[float]) -> str:
+    """Mean and interval in per cent; of one or two runs their values, as an interval from two says nothing."""
+    if not shares:
+        return "-"
+    if len(shares) > 2:
+        return report.cell(metrics.summarise(list(shares)))
+    return ", ".join(f"{100 * share:.1f}" for share in shares)
 
 
 def printed_cell(config: RunConfig) -> tuple[float, float] | None:

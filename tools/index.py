@@ -52,7 +52,7 @@ def _facts(runs: list[dict[str, Any]]) -> list[str]:
     configs = [run["config"] for run in runs]
     memories = {config["settings"].get("memory") for config in configs} - {None}  # fine-tuning and IID have none
     return [
-        _listed(f"{config['fraction']:.0%}" for config in configs),
+        _listed(f"{100 * config['fraction']:g}%" for config in configs),
         _listed("held-back training samples" if config["validate"] else "test samples" for config in configs),
         _listed(config["net"] for config in configs),
         _listed(memories),

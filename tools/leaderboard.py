@@ -6,26 +6,24 @@ import json
 import re
 from collections.abc import Sequence
 
-from cells import ROOT
+from cells import ROOT, height, sides, values
 from lines import with_settings
-from onepass.bench import metrics
 from onepass.bench.result import Result
 from onepass.methods.registry import METHODS, is_reference
-from onepass.report import summary as report
 from whole_streams import label
 
 HEADS = ["", "method", "last weights %", "average %", "forgetting %", "FLOPs / ER", "model bytes / ER", "n", "command"]
 
 
 def leaderboard(results: Sequence[Result]) -> str:
-    """Runs on test samples; the highest mean first, by whichever weights. IID and IID++ take no rank. Rows
-    that are not a method's defaults have neither rank nor costs, which were measured for the defaults."""
+    """Runs on test samples; the highest first, by last weights where those were measured. IID and IID++ take no rank.
+    Rows that are not a method's defaults have neither rank nor costs, which were measured for the defaults."""
     groups: dict[str, list[Result]] = {}
     for one in results:
         if not one.config.validate and one.config.method in METHODS:
             groups.setdefault(_line(one), []).append(one)
     measured = json.loads((ROOT / "results/benchmarks/cost.json").read_text())
-    ranked = sorted(groups.items(), key=lambda pair: -max(filter(None, _means(pair[1]))))
+    ranked = sorted(groups.items(), key=lambda pair: -height(pair[1]))
     lines = ["| " + " | ".join(HEADS) + " |", "|---:|---|" + "---:|" * 6 + "---|"]
     rank = 0
     for line, group in ranked:
@@ -34,7 +32,8 @@ def leaderboard(results: Sequence[Result]) -> str:
         default = title == METHODS[name].title
         ranks = default and not is_reference(name)
         rank += ranks
-        last, average = _sides(group)
+        last, average = sides(group)
+        seeds = {one.config.seed for one in group}
         cost = measured.get(name, {}) if default else {}
         cells = [
             str(rank) if ranks else "-",
@@ -43,8 +42,8 @@ def leaderboard(results: Sequence[Result]) -> str:
             values([one.final_accuracy for one in average]),
             values([one.forgetting for one in last or average if one.forgetting is not None]),
             *(f"{cost[kind]:.3g}" if kind in cost else "-" for kind in ("flops", "model")),
-            str(len({one.config.seed for one in group})),
-            f"`{line}`",
+            str(len(seeds)),
+            f"`{line}{f' --seed {min(seeds)}' if min(seeds) else ''}`",
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
@@ -53,31 +52,3 @@ def leaderboard(results: Sequence[Result]) -> str:
 def _line(result: Result) -> str:
     """Runs with and without an average beside them are the same training, so they share a row."""
     return re.sub(r" --average \S+", "", with_settings(result))
-
-
-def _sides(group: Sequence[Result]) -> tuple[list[Result], list[Result]]:
-    """The runs by their last weights, one for each seed, and those with an average by that."""
-    averaged = [one for one in group if _averages(one)]
-    last = {
-        one.config.seed: one.by_last_weights() if one.accuracy_matrix_last else one
-        for one in group
-        if one.accuracy_matrix_last or not _averages(one)
-    }
-    return list(last.values()), averaged
-
-
-def _averages(result: Result) -> bool:
-    return getattr(result.config.learner_config, "average", None) is not None
-
-
-def _means(group: Sequence[Result]) -> list[float | None]:
-    return [sum(one.final_accuracy for one in side) / len(side) if side else None for side in _sides(group)]
-
-
-def values(shares: Sequence[float]) -> str:
-    """Mean and interval in per cent; of one or two runs their values, as an interval from two says nothing."""
-    if not shares:
-        return "-"
-    if len(shares) > 2:
-        return report.cell(metrics.summarise(list(shares)))
-    return ", ".join(f"{100 * share:.1f}" for share in shares)

@@ -30,6 +30,11 @@ class Diverged(RunError):
     """The loss is no longer a number. The learner still holds the weights from before that step."""
 
 
+def extra(name: str) -> str:
+    """How to install what only some need: onepass is not on PyPI."""
+    return f"pip install '.[{name}]' in the clone of onepass"
+
+
 def lacks_memory(error: BaseException) -> bool:
     """Whether Python, NumPy, torch or the system could not get memory: nothing is wrong with what was asked for."""
     if isinstance(error, OSError):

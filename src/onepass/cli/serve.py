@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from onepass.cli.flags import Parser, count
 from onepass.cli.learn import POLL
 from onepass.cli.signals import handled
-from onepass.errors import RunError, UsageError
+from onepass.errors import RunError, UsageError, extra
 from onepass.live.claim import claimed
 from onepass.methods.registry import canonical
 from onepass.names import NET_NAMES
@@ -67,7 +67,7 @@ def serve(command: str, words: Sequence[str]) -> None:
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as error:
-        raise UsageError(f"Expected {error.name} to be installed. Do: pip install 'onepass[serve]'") from error
+        raise UsageError(f"Expected {error.name} to be installed. Do: {extra('serve')}.") from error
     if values.on:
         _serve_on(values)
         return

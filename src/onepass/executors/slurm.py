@@ -23,7 +23,7 @@ from typing import Any
 
 from onepass.bench import store
 from onepass.bench.result import Result
-from onepass.errors import RunError, UsageError, explain
+from onepass.errors import RunError, UsageError, explain, extra
 from onepass.executors.protocol import Executor, Work
 from onepass.files import write_text
 
@@ -40,7 +40,7 @@ ARRIVAL = 60.0  # seconds after which a network drive shows what another machine
 def executor() -> Executor:
     """Runs as tasks of a job array; partition, account and time limit as for any job (SBATCH_PARTITION, ...)."""
     if importlib.util.find_spec("submitit") is None:
-        raise UsageError("on='slurm' needs submitit: pip install 'onepass[slurm]'")
+        raise UsageError(f"on='slurm' needs submitit: {extra('slurm')}")
     if shutil.which("sbatch") is None:
         raise UsageError("on='slurm': expected sbatch on the PATH, found none. Type the command on a login node")
     return partial(execute, "slurm")

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from onepass.config import LearnerConfig, ReplayConfig
-from onepass.errors import UsageError
+from onepass.errors import UsageError, extra
 from onepass.learner.net import Factory
 from onepass.live import corrections
 from onepass.live.autosave import Autosave
@@ -38,7 +38,7 @@ try:
     from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 except ImportError as error:
     raise ImportError(
-        "Expected scikit-learn 1.6 or newer for StreamClassifier, got none. Do: pip install 'onepass[sklearn]'"
+        f"Expected scikit-learn 1.6 or newer for StreamClassifier, got none. Do: {extra('sklearn')}."
     ) from error
 
 GATHERED = 32  # samples of learn_one that are learned together

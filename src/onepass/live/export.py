@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from onepass.errors import UsageError
+from onepass.errors import UsageError, extra
 from onepass.files import write_bytes
 from onepass.live.program import export_program, save_program
 from onepass.live.snapshot import Snapshot
@@ -54,7 +54,7 @@ def onnx_bytes(snapshot: Snapshot) -> bytes:
         import onnx
         import onnxscript  # noqa: F401  # torch needs it
     except ImportError as error:
-        raise UsageError("Expected onnx and onnxscript, got neither. Do: pip install 'onepass[export]'") from error
+        raise UsageError(f"Expected onnx and onnxscript, got neither. Do: {extra('export')}.") from error
     exported = export_program(snapshot)
     example = torch.zeros(3, *snapshot.shape, dtype=torch.uint8 if len(snapshot.shape) == 3 else torch.float32)
     talk = logging.getLogger("torch.onnx")

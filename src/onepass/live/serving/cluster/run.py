@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from onepass.errors import RunError, UsageError
+from onepass.errors import RunError, UsageError, extra
 from onepass.executors.ray_cluster import check, joined
 from onepass.live.serving.cluster.learner import Learner
 from onepass.live.serving.cluster.replica import AT_ONCE
@@ -46,7 +46,7 @@ def check_ray(on: str) -> None:
     try:
         importlib.import_module("ray.serve")
     except ImportError as error:
-        raise UsageError(f"on={on!r} needs Ray Serve: pip install 'onepass[ray,serve]'") from error
+        raise UsageError(f"on={on!r} needs Ray Serve: {extra('ray,serve')}") from error
 
 
 def serve_on(
