@@ -158,7 +158,7 @@ GAP = pa.array([[1.0, 2.0, 3.0, None if row == 17 else 4.0] for row in range(30)
         ({"a": X[:, 0], "label": [*WORDS[:8], "x" * 4001, *WORDS[9:]]}, "has a word of 4,001 bytes"),
         ({"a": nulled(X[:, 0], 17), "label": WORDS}, "row 17 (from 0), column 'a' is empty"),
         ({"a": [*X[:17, 0], np.nan, *X[18:, 0]], "label": WORDS}, "row 17 (from 0), column 'a' is nan"),
-        ({"a": [*X[:17, 0], 1e39, *X[18:, 0]], "label": WORDS}, "is 1e+39, which float32 cannot hold"),
+        ({"a": [*X[:17, 0], 1e39, *X[18:, 0]], "label": WORDS}, "is 1e+39, larger than 1e+15"),
         ({"a": GAP, "label": WORDS}, "row 17 (from 0), column 'a' is empty"),
         ({"a": nulled(X.tolist(), 17), "label": WORDS}, "lists of one length in column 'a', got lists of several"),
         ({"a": UNEVEN, "label": WORDS}, "lists of one length in column 'a', got lists of several"),

@@ -219,8 +219,9 @@ def test_replayed_vectors_are_not_counted_again() -> None:
 @pytest.mark.parametrize(
     ("x", "complaint"),
     [
-        (torch.full((2, 5), torch.nan), "values must be finite; replace missing ones first"),
-        (torch.full((2, 5), torch.inf), "values must be finite"),
+        (torch.full((2, 5), torch.nan), "be no NaN; replace missing ones first"),
+        (torch.full((2, 5), torch.inf), "vectors from inf to inf: values must lie within"),
+        (torch.full((2, 5), 1e20), "vectors from 1e\\+20 to 1e\\+20: values must lie within"),
         (torch.zeros(2, 5, dtype=torch.float64), r"vectors of dtype torch\.float64: allowed are torch\.float32"),
         (torch.zeros(2, 4), r"expected vectors of shape \(n, 5\), got \(2, 4\)"),
         (torch.zeros(2, 5, dtype=torch.uint8), r"vectors of dtype torch\.uint8"),

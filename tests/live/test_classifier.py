@@ -264,6 +264,15 @@ def test_a_bad_sample_of_learn_one_is_refused_alone() -> None:
     assert model.model_.class_counts() == {0: 1, 1: 1}
 
 
+@pytest.mark.parametrize(("value", "shown"), [(-1e20, r"-1e\+20"), (1e300, r"1e\+300")])
+def test_values_whose_squares_leave_single_precision_are_refused(value: float, shown: str) -> None:
+    model = StreamClassifier()
+    with pytest.raises(UsageError, match=rf"Expected numbers from -1e\+15 to 1e\+15, got {shown}\. Replace or"):
+        model.fit(np.where(np.eye(4) > 0, value, 1.0), [0, 1, 0, 1])
+    model.fit(np.eye(4) * 1e15, [0, 1, 0, 1])
+    assert np.isfinite(model.predict_proba(np.eye(4) * 1e15)).all()
+
+
 def test_labels_and_ids_beside_a_loader_are_refused() -> None:
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.eye(4), torch.arange(4)))
     with pytest.raises(UsageError, match="labels or ids beside it"):

@@ -1,4 +1,4 @@
-"""What readers of vectors share: finite float32, which column is the label, which rows are for testing, and bounds."""
+"""What readers of vectors share: float32 within limits, which column is the label, which rows test, and bounds."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 from onepass.data import Source, Split, images
 from onepass.data.archive import shown
 from onepass.errors import UsageError
+from onepass.limits import LARGEST_VALUE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,14 +33,17 @@ BLOCK_BYTES = 4 << 20
 
 
 def floats(block: NDArray[Any], where: Callable[[int, int], str]) -> NDArray[np.float32]:
-    """Rows as float32, all finite; `where` names a cell that is not, by its place in the block."""
+    """Rows as float32, all within the limits; `where` names a cell that is not, by its place in the block."""
     with np.errstate(over="ignore", invalid="ignore"):
         x = block.astype(np.float32, copy=False)
-    if not np.isfinite(x).all():
-        row, column = (int(place) for place in np.argwhere(~np.isfinite(x))[0])
+        good = np.abs(x) <= LARGEST_VALUE  # which a NaN is not
+    if not good.all():
+        row, column = (int(place) for place in np.argwhere(~good)[0])
         value = block[row, column]
-        problem = "which float32 cannot hold" if np.isfinite(value) else "which is no number to learn from"
-        raise UsageError(f"{where(row, column)} is {value}, {problem}; fill it in, or remove the row")
+        problem = "which is no number to learn from; fill it in, or remove the row"
+        if np.isfinite(value):
+            problem = f"larger than {LARGEST_VALUE:g} in size; scale its column, or remove the row"
+        raise UsageError(f"{where(row, column)} is {value}, {problem}")
     return x
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from onepass.errors import UsageError
+from onepass.limits import LARGEST_VALUE
 
 
 @dataclass(frozen=True)
@@ -80,5 +80,9 @@ def check_samples(x: Tensor, shape: tuple[int, ...]) -> None:
     low, high = (float(bound) for bound in x.aminmax())
     if images and not (low >= 0 and high <= 1):  # also true of NaN
         raise UsageError(f"float images from {low:g} to {high:g}: pixels must lie in [0, 1] and be no NaN")
-    if not (math.isfinite(low) and math.isfinite(high)):
-        raise UsageError(f"vectors from {low:g} to {high:g}: values must be finite; replace missing ones first")
+    if not (low >= -LARGEST_VALUE and high <= LARGEST_VALUE):
+        limits = f"{-LARGEST_VALUE:g} to {LARGEST_VALUE:g}"
+        raise UsageError(
+            f"vectors from {low:g} to {high:g}: values must lie within {limits} and be no NaN; replace missing ones "
+            "first, and scale what is larger"
+        )

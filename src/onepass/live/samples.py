@@ -19,6 +19,7 @@ from torch import Tensor
 
 from onepass.data.images import BadImage, decode, rgb, square, upright
 from onepass.errors import UsageError
+from onepass.limits import LARGEST_VALUE
 
 CHANNELS = (1, 3, 4)  # grey, colours, colours and transparency
 LARGEST_SIDE = 1024  # of what is learned
@@ -185,11 +186,15 @@ def vector_tensor(x: Any, width: int | None = None) -> Tensor:
         wanted = "n, values" if width is None else f"n, {width}"
         raise UsageError(f"Expected vectors of shape ({wanted}), got {rows.shape}.")
     try:
-        found = torch.from_numpy(rows.astype(np.float32))
+        with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, which is refused below
+            found = torch.from_numpy(rows.astype(np.float32))
     except (TypeError, ValueError) as error:
         raise UsageError(f"Expected vectors of numbers, got {error}.") from error
-    if not bool(torch.isfinite(found).all()):
-        raise UsageError("Expected finite numbers that float32 can hold, got NaN or infinity. Replace them first.")
+    good = found.abs() <= LARGEST_VALUE  # which a NaN is not
+    if not bool(good.all()):
+        limits = f"{-LARGEST_VALUE:g} to {LARGEST_VALUE:g}"
+        wrong = float(rows[~good.numpy()][0])
+        raise UsageError(f"Expected numbers from {limits}, got {wrong:g}. Replace or scale it first.")
     return found
 
 

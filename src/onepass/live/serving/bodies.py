@@ -15,12 +15,12 @@ from torch import Tensor
 
 from onepass.data.images import BadImage
 from onepass.errors import RunError, UsageError
+from onepass.limits import LARGEST_VALUE
 from onepass.live.labels import LONGEST, Label, plain_label
 from onepass.live.samples import one_image, vector_tensor
 
 MOST_ITEMS = 256  # of a request
 LONGEST_ID = 200  # letters
-LARGEST_VALUE = 1e15  # of a vector, either sign: squares of larger ones leave float32
 
 
 class Refused(Exception):  # a request, not a fault

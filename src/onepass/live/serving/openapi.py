@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from onepass import __version__
+from onepass.limits import LARGEST_VALUE
 from onepass.live.labels import LONGEST, Label
-from onepass.live.serving.bodies import LARGEST_VALUE, LONGEST_ID, MOST_ITEMS
+from onepass.live.serving.bodies import LONGEST_ID, MOST_ITEMS
 from onepass.live.serving.commands import LONGEST_KEY
 
 REASONS = {
