@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import onepass
 from helpers import rng
-from onepass.errors import UsageError
+from onepass.errors import RunError, UsageError
 from onepass.learner.augment import decode
 from onepass.learner.batch import Batch, Task
 from onepass.learner.problem import Problem
@@ -138,6 +138,25 @@ def test_samples_that_are_taken_back_leave_no_trace() -> None:
     torch.testing.assert_close(both.counts, plain.counts)
 
 
+@pytest.mark.parametrize("method", ["ncm", "slda"])
+def test_of_what_was_taken_back_no_row_is_kept(method: str) -> None:
+    """It was where its class is measured from, and it waited to be added to the second moment."""
+    batch = some_vectors(60)
+    c = batch.y[:1]
+    same = (batch.y == c).nonzero().flatten()
+    first, later, others = batch[same[:1]], batch[same[1:]], batch[batch.y != c]
+    both, never = learned(method, VECTORS, others), learned(method, VECTORS, others)
+    for part in (first, later):
+        both.observe(part)
+    never.observe(later)
+    assert torch.equal(both.starts[c], first.x)
+    both.take_back(first)
+    rows = torch.cat([value for name, value in both.state_dict().items() if name in ("starts", "apart", "waiting")])
+    assert (torch.cat([rows, rows + both.starts[c]]) - first.x).norm(dim=1).min() > 1, "as it came, or from its start"
+    asked = some_vectors(100, seed=7).x
+    assert both.predict(asked).tolist() == never.predict(asked).tolist()
+
+
 def test_rows_wait_until_there_are_enough_and_count_meanwhile() -> None:
     batch = some_vectors(WAITING + 9)
     learner = learned("slda", VECTORS, batch)
@@ -170,6 +189,32 @@ def test_a_class_that_was_announced_and_never_came_is_not_predicted() -> None:
     batch = some_vectors()
     learner.observe(batch[batch.y < 3])
     assert set(learner.predict(some_vectors(200, seed=8).x).tolist()) <= {0, 1, 2}
+
+
+def test_classes_far_from_the_first_are_told_apart_as_in_double_precision() -> None:
+    """Sums around the first class's middle: squares of 100,000 leave single precision nothing of a difference of 3."""
+    near = torch.randn(600, 6, generator=rng(1)) * torch.tensor([30.0, 30.0, 1.0, 1.0, 1.0, 1.0])
+    y = torch.arange(600) // 200
+    x = near + torch.tensor([0.0, 100_000.0, 100_003.0])[y, None]
+    batch, asked = Batch(x[::2], y[::2]), x[1::2]
+    expected = discriminant(*as_numpy(batch), 0.1, asked.double().numpy())
+    learner = learned("slda", VECTORS, batch, shrinkage=0.1)
+    assert learner.predict(asked).tolist() == expected.tolist()
+    assert (expected == y[1::2].numpy()).mean() > 0.9
+
+
+def test_features_too_large_to_square_are_an_error_not_an_endless_search() -> None:
+    learner = learned("slda", IMAGES, some_pictures(40))
+    learner.moment.fill_(torch.nan)
+    with pytest.raises(RunError, match="Scale what comes in"):
+        learner.predict(some_pictures(3).x)
+
+
+def test_more_samples_are_counted_than_single_precision_can_hold() -> None:
+    learner = learned("ncm", IMAGES, some_pictures(40))
+    learner.counts.fill_(2**24)
+    learner.observe(some_pictures(10))
+    assert learner.counts.sum() == 4 * 2**24 + 10
 
 
 def test_one_sample_of_each_class_is_enough_to_predict() -> None:

@@ -14,30 +14,37 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from onepass.config import Settings
-from onepass.errors import UsageError
+from onepass.errors import RunError, UsageError
 from onepass.learner.augment import decode
 from onepass.learner.batch import Batch
 from onepass.learner.contract import BaseLearner
 
 WAITING = 50  # rows of features that are added to the second moment at once: its bytes are read and written less often
+BLOCK = 128  # rows of a factor that are held in double precision at once
 
 
 class ClassMeans(BaseLearner):
-    """A count and a sum of features for each class."""
+    """A count and a sum of features for each class.
+
+    Each class is measured from a start of its own, near its samples: sums and squares then are of small numbers and
+    lose few digits, however far from one another the classes are.
+    """
 
     Config = Settings
     class_rows = "counts"
     frozen_net = True
     takes_back = True
-    counts: Tensor
-    sums: Tensor
-    origin: Tensor  # near the middle of all features, so that sums of squares lose few digits
+    counts: Tensor  # whole numbers: single precision ends at 2^24
+    starts: Tensor  # the mean of each class in the batch that brought it
+    apart: Tensor  # sums of each class's features minus its start
+    origin: Tensor  # near the middle of all features: scores are worked out from there
     begun: Tensor
 
     def setup(self) -> None:
         n, width = self.problem.n_classes, self.width
-        self.register_buffer("counts", torch.zeros(n))
-        self.register_buffer("sums", torch.zeros(n, width))
+        self.register_buffer("counts", torch.zeros(n, dtype=torch.int64))
+        self.register_buffer("starts", torch.zeros(n, width))
+        self.register_buffer("apart", torch.zeros(n, width))
         self.register_buffer("origin", torch.zeros(width))
         self.register_buffer("begun", torch.tensor(False))
         self._solved: tuple[Tensor, Tensor] | None = None  # weights and offsets of what was learned so far
@@ -64,8 +71,9 @@ class ClassMeans(BaseLearner):
             if (left < 0).any():
                 c = int(left.argmin())
                 raise UsageError(f"Expected samples that were learned, got more of class {c} than there are.")
-            self.add(self.encoded(batch.to(self.device)), times=-1)
-            self.sums[self.counts == 0] = 0  # no rounding is left of a class that is gone
+            taken = self.encoded(batch.to(self.device))
+            self.add(taken, times=-1)
+            self.measure_anew(taken.y.unique())
 
     def add(self, batch: Batch, times: int = 1) -> None:
         """Count samples; `times=-1` takes them back."""
@@ -73,33 +81,59 @@ class ClassMeans(BaseLearner):
 
     def count(self, z: Tensor, y: Tensor, times: int = 1) -> None:
         """Add samples to the statistics; `times=-1` takes them back."""
-        if not self.begun:
-            self.origin.copy_(z.mean(dim=0))
-            self.begun.fill_(True)
         self._solved = None
-        rows = z - self.origin
-        self.counts.index_add_(0, y, torch.ones_like(y, dtype=self.counts.dtype), alpha=times)
-        self.sums.index_add_(0, y, rows, alpha=times)
+        if not self.counts.index_select(0, y).all():
+            self._begin(z, y)
+        rows = z - self.starts.index_select(0, y)
+        self.counts.index_add_(0, y, torch.ones_like(y), alpha=times)
+        self.apart.index_add_(0, y, rows, alpha=times)
         self.second_moment(rows, times)
+
+    def _begin(self, z: Tensor, y: Tensor) -> None:
+        """Set the starts of the classes that this batch brings, and the origin if it is the first: by arithmetic alone,
+        so that no GPU is waited for."""
+        self.origin.copy_(torch.where(self.begun, self.origin, z.mean(dim=0)))
+        self.begun.fill_(True)
+        n = torch.zeros_like(self.counts).index_add_(0, y, torch.ones_like(y))
+        means = torch.zeros_like(self.starts).index_add_(0, y, z) / n.clamp(min=1)[:, None]
+        self.starts = torch.where(((self.counts == 0) & (n > 0))[:, None], means, self.starts)
 
     def second_moment(self, rows: Tensor, times: int) -> None:
         """What else is kept of the rows."""
 
+    def measure_anew(self, classes: Tensor) -> None:
+        """Move the starts of these classes to their means: a sample that was taken back may have been one."""
+        n, starts = self.counts[classes][:, None], _wide(self.starts[classes])
+        means = torch.where(n > 0, starts + _wide(self.apart[classes]) / n.clamp(min=1), 0)
+        self.starts[classes] = means.to(self.starts)
+        self.apart[classes] = (n * (means - self.starts[classes])).to(self.apart)
+
     def statistics(self) -> list[Tensor]:
         return []  # no step is ever refused, so nothing has to be put back
 
+    def exact_means(self) -> Tensor:
+        """Of each class, minus the origin, in double precision."""
+        n = self.counts[:, None]
+        return torch.where(n > 0, _wide(self.starts) - self.origin + _wide(self.apart) / n.clamp(min=1), 0)
+
     @property
     def means(self) -> Tensor:
-        return self.sums / self.counts.clamp(min=1)[:, None]
+        """Of each class, minus the origin."""
+        return self.exact_means().to(self.starts)
+
+    @property
+    def sums(self) -> Tensor:
+        """Of each class's features, minus the origin."""
+        return (self.exact_means() * self.counts[:, None]).to(self.starts)
 
     def weights(self) -> tuple[Tensor, Tensor]:
         """The matrix and the offsets of linear scores."""
-        means = self.means
+        means = self.exact_means()
         return means, -(means**2).sum(dim=1) / 2
 
     def scorer(self) -> Callable[[Tensor], Tensor]:
         if self._solved is None:
-            weight, bias = map(_wide, self.weights())
+            weight, bias = self.weights()
             absent = torch.where(self.counts > 0, 0.0, -torch.inf)
             self._solved = weight, bias + absent - weight @ _wide(self.origin)
         weight, offset = self._solved
@@ -107,7 +141,8 @@ class ClassMeans(BaseLearner):
 
     def widen(self, n_classes: int) -> None:
         more = n_classes - len(self.counts)
-        self.counts, self.sums = F.pad(self.counts, (0, more)), F.pad(self.sums, (0, 0, 0, more))
+        self.counts = F.pad(self.counts, (0, more))
+        self.starts, self.apart = (F.pad(rows, (0, 0, 0, more)) for rows in (self.starts, self.apart))
         self._solved = None
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
@@ -157,20 +192,32 @@ class Discriminant(ClassMeans):
 
     def covariance(self) -> Tensor:
         """Within classes."""
-        waiting = self.waiting[: int(self.n_waiting)]
+        waiting, around = self.waiting[: int(self.n_waiting)], self._around(slice(None))
         moment = torch.addmm(self.moment, waiting.T, waiting)
-        apart = self.sums / self.counts.clamp(min=1).sqrt()[:, None]
-        return moment.addmm_(apart.T, apart, alpha=-1).div_(self.counts.sum().clamp(min=1))
+        return moment.addmm_(around.T, around, alpha=-1).div_(self.counts.sum().clamp(min=1))
+
+    def _around(self, classes: Tensor | slice) -> Tensor:
+        """A row for each of these classes: their products are what the moment has only because starts are no means."""
+        return self.apart[classes] / self.counts[classes].clamp(min=1).sqrt()[:, None]
+
+    def measure_anew(self, classes: Tensor) -> None:
+        waiting, before = self.waiting[: int(self.n_waiting)], self._around(classes)
+        super().measure_anew(classes)
+        after = self._around(classes)
+        rows, signed = torch.cat([waiting, before, after]), torch.cat([waiting, -before, after])
+        self.moment.addmm_(signed.T, rows)
+        self.waiting.zero_()  # it has rows as they came, perhaps of what was taken back
+        self.n_waiting.zero_()
 
     def weights(self) -> tuple[Tensor, Tensor]:
-        means, s = self.means, self.covariance()
+        means, s = self.exact_means(), self.covariance()
         scale = s.diagonal().clamp(min=0).sqrt()
         scale = torch.where(scale > 1e-6 * scale.max(), scale, scale.max()).clamp(min=1e-12)
         s.div_(scale).div_(scale[:, None])  # correlations: what has another unit counts alike
         e = self.shrinkage
         e = self.estimated_shrinkage(s, float(self.counts.sum())) if e is None else e
         s.mul_(1 - e).diagonal().add_(e)
-        solved = torch.cholesky_solve((means / scale).T, _cholesky(s)).T / scale
+        solved = _solve(_cholesky(s), (means / scale).T).T / scale
         return solved, -(solved * means).sum(dim=1) / 2
 
 
@@ -199,5 +246,27 @@ def _cholesky(s: Tensor) -> Tensor:
         factor, failed = torch.linalg.cholesky_ex(s)
         if not failed:
             return factor
+        if not s.isfinite().all():  # which no ridge mends
+            raise RunError(
+                "the covariance of the features has values that are no numbers: squares of what was learned leave "
+                "float32. Scale what comes in, and learn it anew"
+            )
         s.diagonal().add_(ridge)
         ridge *= 10
+
+
+def _solve(factor: Tensor, right: Tensor) -> Tensor:
+    """x of factor factor^T x = right, to the digits of the right side.
+
+    In single precision two classes that lie far from the origin would differ by rounding. A whole factor in double
+    would take twice its memory; some of its rows at a time do not.
+    """
+    x = right.clone(memory_format=torch.contiguous_format)
+    blocks = [slice(i, min(i + BLOCK, len(x))) for i in range(0, len(x), BLOCK)]
+    for rows in blocks:
+        left = x[rows] - factor[rows, : rows.start].to(x) @ x[: rows.start]
+        x[rows] = torch.linalg.solve_triangular(factor[rows, rows].to(x), left, upper=False)
+    for rows in reversed(blocks):
+        left = x[rows] - factor[rows.stop :, rows].T.to(x) @ x[rows.stop :]
+        x[rows] = torch.linalg.solve_triangular(factor[rows, rows].T.to(x), left, upper=True)
+    return x

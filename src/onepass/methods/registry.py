@@ -184,7 +184,7 @@ METHODS: dict[str, Method] = {
         "-",
         "the nearest class mean of features that never change",
         0.0,
-        "a sum of features and a count for each class",
+        "a mean, a sum of features and a count for each class",
         net="linear",
     ),
     "slda": Method(
@@ -193,7 +193,7 @@ METHODS: dict[str, Method] = {
         "CVPR-W 2020",
         "a linear discriminant: class means and one covariance, exact in any order",
         0.001,
-        "a second moment of features; a sum of features and a count for each class",
+        "a second moment of features; a mean, a sum of features and a count for each class",
         net="linear",
     ),
     "randumb": Method(
@@ -202,7 +202,7 @@ METHODS: dict[str, Method] = {
         "NeurIPS 2024",
         "a linear discriminant on random waves of the pixels",
         0.003,
-        "a second moment of features; a sum of features and a count for each class",
+        "a second moment of features; a mean, a sum of features and a count for each class",
         net="linear",
     ),
     "patch-lda": Method(
@@ -211,7 +211,7 @@ METHODS: dict[str, Method] = {
         "onepass",
         "a linear discriminant on responses to whitened patches of the first images",
         0.006,
-        "a second moment of features; a sum of features and a count for each class; at first 1,000 images",
+        "a second moment of features; a mean, a sum of features and a count for each class; at first 1,000 images",
         net="linear",
     ),
     "a-gem": Method(
