@@ -43,6 +43,16 @@ def some_pictures(n: int, seed: int = 0) -> Batch:
     return Batch(x.to(torch.uint8), y)
 
 
+def some_stripes(n: int, seed: int = 0) -> Batch:
+    """Level, upright or slanting stripes, in noise: classes 1 to 3."""
+    y = torch.randint(1, 4, (n,), generator=rng(seed))
+    down, right = torch.arange(9)[:, None], torch.arange(8)[None]
+    places = torch.stack([down + 0 * right, right + 0 * down, down + right])[y - 1]
+    dark = (places + torch.randint(4, (n, 1, 1), generator=rng(seed + 1))) // 2 % 2
+    noise = torch.randint(128, (n, 3, 9, 8), generator=rng(seed + 2))
+    return Batch((noise + 127 * dark[:, None]).to(torch.uint8), y)
+
+
 def learned(method: str, problem: Problem, batch: Batch, batch_size: int = 10, **settings: Any) -> Any:
     learner = onepass.build(method, problem, settings)
     for rows in torch.arange(len(batch)).split(batch_size):
@@ -350,6 +360,22 @@ def test_filters_are_whitened_patches_of_the_first_images() -> None:
     folded = filters @ whitening  # f W p = (f W) p
     np.testing.assert_allclose(learner.patches.offsets.numpy(), -(folded @ middle), rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(learner.patches.filters.numpy(), folded.T, rtol=1e-3, atol=1e-4)
+
+
+def test_no_filter_is_made_of_a_patch_of_one_colour() -> None:
+    x = torch.zeros(20, 3, 9, 8, dtype=torch.uint8)
+    x[:, :, 0, 0] = torch.randint(1, 256, (20, 3), generator=rng(0), dtype=torch.uint8)  # in one patch of 20
+    canvas = learned("patch-lda", IMAGES, Batch(x, torch.zeros(20).long()), filters=30, size=5, first=20)
+    assert len(canvas.patches.filters.unique(dim=1).T) > 15  # 30 drawn of 20 patches
+    assert (canvas.patches(decode(x)).amax(dim=0) > 0).any()
+
+
+def test_empty_first_images_leave_filters_that_see_what_comes_later() -> None:
+    empty = Batch(torch.zeros(20, 3, 9, 8, dtype=torch.uint8), torch.zeros(20).long())
+    learner = learned("patch-lda", IMAGES, empty, filters=30, size=5, first=20)
+    learner.observe(some_stripes(200))
+    asked = some_stripes(100, seed=9)
+    assert (learner.predict(asked.x) == asked.y).float().mean() > 0.9
 
 
 def test_all_of_the_first_images_are_counted_and_let_go() -> None:

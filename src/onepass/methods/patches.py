@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 PATCHES = 60_000  # from which the whitening is estimated
 FLAT = (10 / 255) ** 2  # variance of a patch in which there is nothing to see
+SEEN = 0.01  # largest value of a patch of one grey: a single pixel that is one step of 255 off gives 0.1
+FULL = 0.95  # share of patches with anything to see that photographs have: those of CIFAR have 0.997
 RIDGE = 0.1  # added to the whitening's eigenvalues
 RESPONSES = 1_000_000  # numbers held at once: more do not fit in a processor's caches, and take longer
 
@@ -44,14 +46,30 @@ class Patches(nn.Module):
         patches = patches - patches.mean(dim=1, keepdim=True)
         return patches.div_((patches.pow(2).mean(dim=1, keepdim=True) + FLAT).sqrt_())
 
-    def fit(self, images: Tensor, rng: torch.Generator, mirrored: bool) -> None:
-        """Make the filters of patches drawn from these images, and of their mirror images too where those count."""
+    def drawn(self, images: Tensor, rng: torch.Generator, seen_alone: bool = False) -> Tensor:
+        """Patches drawn from these images, as many from each: of all, or of those in which there is anything to see."""
         each = -(-PATCHES // len(images))
         some = []
         for image in images.split(1):
             rows = self.rows(image)
-            some.append(rows[torch.randint(len(rows), (min(each, len(rows)),), generator=rng).to(rows.device)])
-        patches = torch.cat(some)
+            if seen_alone:
+                rows = rows[_seen(rows)]
+            if len(rows):
+                some.append(rows[torch.randint(len(rows), (min(each, len(rows)),), generator=rng).to(rows.device)])
+        return torch.cat(some)
+
+    def fit(self, images: Tensor, rng: torch.Generator, mirrored: bool) -> None:
+        """Make the filters of patches drawn from these images, and of their mirror images too where those count.
+
+        Patches of one grey all make the same filter. Where they are many (drawings on white), none is taken. Where
+        there is nothing else, filters are made from noise, which has something of all that may come.
+        """
+        patches = self.drawn(images, rng)
+        seen = _seen(patches)
+        if not seen.any():
+            patches = self.drawn(torch.rand(images.shape, generator=rng).to(images), rng)
+        elif seen.float().mean() < FULL:
+            patches = self.drawn(images, rng, seen_alone=True)
         if mirrored:
             turned = patches.view(-1, self.shape[0], self.size, self.size).flip(3).flatten(1)
             patches = torch.cat([patches, turned])
@@ -88,6 +106,11 @@ class Patches(nn.Module):
         above = self.cells @ r.clamp(min=t) - t  # the mean of max(0, r - t)
         below = -(self.cells @ r.clamp(max=-t)) - t
         return torch.cat([above.flatten(1), below.flatten(1)], dim=1).clamp(min=0)
+
+
+def _seen(patches: Tensor) -> Tensor:
+    """Which of these, without contrast, have anything to see."""
+    return patches.abs().amax(dim=1) > SEEN
 
 
 def _cells(height: int, width: int, pool: int, reach: float) -> Tensor:
