@@ -21,6 +21,7 @@ from onepass.learner.contract import BaseLearner
 
 WAITING = 50  # rows of features that are added to the second moment at once: its bytes are read and written less often
 BLOCK = 128  # rows of a factor that are held in double precision at once
+STRIPE = 512  # rows of a symmetric matrix that are added to at once, up to its diagonal
 
 
 class ClassMeans(BaseLearner):
@@ -157,7 +158,7 @@ class Discriminant(ClassMeans):
     score of class c: x S^-1 m_c - m_c S^-1 m_c / 2, m_c the mean of the class
     """
 
-    moment: Tensor
+    moment: Tensor  # symmetric; what is above its stripes is not kept up
     waiting: Tensor
     n_waiting: Tensor
 
@@ -178,7 +179,7 @@ class Discriminant(ClassMeans):
 
     def second_moment(self, rows: Tensor, times: int) -> None:
         if times < 0:
-            self.moment.addmm_(rows.T, rows, alpha=-1)
+            _add_products(self.moment, rows, rows, -1)
             return
         while len(rows):
             n = int(self.n_waiting)
@@ -187,14 +188,18 @@ class Discriminant(ClassMeans):
             self.n_waiting += len(taken)
             rows = rows[len(taken) :]
             if n + len(taken) == WAITING:
-                self.moment.addmm_(self.waiting.T, self.waiting)
+                _add_products(self.moment, self.waiting, self.waiting)
                 self.n_waiting.zero_()
 
     def covariance(self) -> Tensor:
         """Within classes."""
         waiting, around = self.waiting[: int(self.n_waiting)], self._around(slice(None))
-        moment = torch.addmm(self.moment, waiting.T, waiting)
-        return moment.addmm_(around.T, around, alpha=-1).div_(self.counts.sum().clamp(min=1))
+        moment = self.moment.clone()
+        _add_products(moment, waiting, waiting)
+        _add_products(moment, around, around, -1)
+        for rows in _stripes(moment):
+            moment[: rows.start, rows] = moment[rows, : rows.start].T
+        return moment.div_(self.counts.sum().clamp(min=1))
 
     def _around(self, classes: Tensor | slice) -> Tensor:
         """A row for each of these classes: their products are what the moment has only because starts are no means."""
@@ -205,7 +210,7 @@ class Discriminant(ClassMeans):
         super().measure_anew(classes)
         after = self._around(classes)
         rows, signed = torch.cat([waiting, before, after]), torch.cat([waiting, -before, after])
-        self.moment.addmm_(signed.T, rows)
+        _add_products(self.moment, signed, rows)
         self.waiting.zero_()  # it has rows as they came, perhaps of what was taken back
         self.n_waiting.zero_()
 
@@ -219,6 +224,16 @@ class Discriminant(ClassMeans):
         s.mul_(1 - e).diagonal().add_(e)
         solved = _solve(_cholesky(s), (means / scale).T).T / scale
         return solved, -(solved * means).sum(dim=1) / 2
+
+
+def _stripes(moment: Tensor) -> list[slice]:
+    return [slice(start, min(start + STRIPE, len(moment))) for start in range(0, len(moment), STRIPE)]
+
+
+def _add_products(moment: Tensor, a: Tensor, b: Tensor, times: int = 1) -> None:
+    """moment += times a^T b, which is symmetric: only up to the diagonal, at about half of the work."""
+    for rows in _stripes(moment):
+        moment[rows, : rows.stop].addmm_(a[:, rows].T, b[:, : rows.stop], alpha=times)
 
 
 def _wide(x: Tensor) -> Tensor:
