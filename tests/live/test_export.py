@@ -16,7 +16,7 @@ from onepass.live.export import export
 from onepass.live.model import Model
 
 WAYS: dict[str, dict[str, Any]] = {
-    "patch-lda": {"filters": 10, "first": 50},  # statistics of features
+    "patch-lda": {"filters": 10, "first": 50, "pairs": 6},  # statistics of features
     "er": {},  # a network
     "icarl": {},  # class means of stored samples
 }

@@ -18,6 +18,7 @@ from onepass.errors import RunError, UsageError
 from onepass.learner.augment import decode
 from onepass.learner.batch import Batch, Task
 from onepass.learner.problem import Problem
+from onepass.methods import analytic
 from onepass.methods.analytic import WAITING, Discriminant, oas
 from onepass.methods.ncm import NCM
 from onepass.methods.patch_lda import PatchLDA
@@ -271,8 +272,8 @@ def test_randumb_counts_each_image_and_its_mirror_image() -> None:
     torch.testing.assert_close(flipped.sums.sum(dim=0), expected, rtol=1e-4, atol=1e-4)
 
 
-def explicit_features(learner: PatchLDA, image: Array) -> Array:
-    """Pixel by pixel: every patch without contrast, its product with every filter, both signs, pooled."""
+def explicit_maps(learner: PatchLDA, image: Array) -> Array:
+    """Pixel by pixel: every patch without contrast, its product with every filter, both signs."""
     filters, offsets = learner.patches.filters.double().numpy(), learner.patches.offsets.double().numpy()
     size = learner.patches.size
     height, width = image.shape[1] - size + 1, image.shape[2] - size + 1
@@ -284,6 +285,12 @@ def explicit_features(learner: PatchLDA, image: Array) -> Array:
             r = p.flatten() @ filters + offsets
             t = learner.config.threshold
             maps[0, :, i, j], maps[1, :, i, j] = np.maximum(0, r - t), np.maximum(0, -r - t)
+    return maps
+
+
+def explicit_parts(learner: PatchLDA, maps: Array) -> Array:
+    """The averages of maps around the middle of each part: (..., parts)"""
+    height, width = maps.shape[-2:]
     pool, reach = learner.config.pool, learner.config.reach
     parts = []
     for a in range(pool):
@@ -300,9 +307,34 @@ def explicit_features(learner: PatchLDA, image: Array) -> Array:
             else:
                 rows = slice(a * height // pool, -(-(a + 1) * height // pool))
                 weights[rows, b * width // pool : -(-(b + 1) * width // pool)] = 1
-            parts.append((maps * weights).sum(axis=(2, 3)) / weights.sum())
-    features: Array = np.stack(parts, axis=1).flatten()  # sign, cell, filter
-    return features
+            parts.append((maps * weights).sum(axis=(-2, -1)) / weights.sum())
+    return np.stack(parts, axis=-1)
+
+
+def explicit_features(learner: PatchLDA, image: Array) -> Array:
+    """Sign, part, filter."""
+    return explicit_parts(learner, explicit_maps(learner, image)).transpose(0, 2, 1).flatten()
+
+
+def local_responses(maps: Array) -> Array:
+    """Roots of averages over 3x3 places, every other one: (responses, places down, places right)"""
+    both = maps.reshape(-1, *maps.shape[2:])
+    down, right = ((side - 3) // 2 + 1 for side in both.shape[1:])
+    found = [
+        [both[:, 2 * i : 2 * i + 3, 2 * j : 2 * j + 3].mean(axis=(1, 2)) for j in range(right)] for i in range(down)
+    ]
+    return np.sqrt(np.array(found).transpose(2, 0, 1))
+
+
+def explicit_pairs(learner: PatchLDA, image: Array) -> Array:
+    """Part, and every two components."""
+    assert learner.patches.pairs is not None
+    axes, middle = learner.patches.pairs.axes.double().numpy(), learner.patches.pairs.middle.double().numpy()
+    u = local_responses(explicit_maps(learner, image))
+    v = np.einsum("cm,cij->mij", axes, u - middle[:, None, None])
+    n = len(v)
+    products = np.stack([v[a] * v[b] for a in range(n) for b in range(a, n)])
+    return explicit_parts(learner, products).T.flatten()
 
 
 @pytest.mark.parametrize(
@@ -322,6 +354,61 @@ def test_patch_features_are_pooled_responses_to_patches_without_contrast(
         turned = np.stack([explicit_features(learner, image) for image in images.flip(3).double().numpy()])
         expected = (expected + turned) / 2
     np.testing.assert_allclose(found, np.sqrt(expected) if root else expected, rtol=1e-3, atol=2e-3 if root else 1e-5)
+
+
+def test_products_of_any_two_components_come_after_the_averages() -> None:
+    settings: dict[str, Any] = {"filters": 7, "size": 4, "first": 20, "mirror": True, "pairs": 5}
+    learner = learned("patch-lda", IMAGES, some_pictures(30), **settings)
+    assert isinstance(learner, PatchLDA)
+    images = decode(some_pictures(3, seed=9).x)
+    found = learner.features(images).double().numpy()
+    assert found.shape == (3, learner.width) == (3, 4 * (2 * 7 + 15))
+    turned = images.flip(3).double().numpy()
+    expected = np.stack(
+        [
+            (explicit_pairs(learner, image) + explicit_pairs(learner, mirrored)) / 2
+            for image, mirrored in zip(images.double().numpy(), turned, strict=True)
+        ]
+    )
+    np.testing.assert_allclose(found[:, 4 * 2 * 7 :], expected, rtol=2e-3, atol=2e-3)
+    without = learned("patch-lda", IMAGES, some_pictures(30), **{**settings, "pairs": 0})
+    np.testing.assert_array_equal(found[:, : 4 * 2 * 7], without.features(images).numpy())
+
+
+def test_components_are_the_main_ones_of_the_first_images_responses() -> None:
+    batch = some_pictures(20)
+    learner = learned("patch-lda", IMAGES, batch, filters=7, size=4, first=20, pairs=5)
+    assert isinstance(learner, PatchLDA)
+    assert learner.patches.pairs is not None
+    images = decode(batch.x).double().numpy()
+    u = np.concatenate([local_responses(explicit_maps(learner, one)).reshape(14, -1).T for one in images])
+    values = np.linalg.eigvalsh(np.cov(u.T, bias=True))[::-1][:5]
+    axes, middle = learner.patches.pairs.axes.double().numpy(), learner.patches.pairs.middle.double().numpy()
+    np.testing.assert_allclose(middle, u.mean(axis=0), rtol=1e-3, atol=1e-4)
+    v = (u - u.mean(axis=0)) @ axes
+    np.testing.assert_allclose(v.T @ v / len(v), np.diag(values / (values + 1e-3)), atol=2e-3)
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 6, 6), (3, 2, 9)])
+def test_small_images_have_pairs_of_components_too(shape: tuple[int, int, int]) -> None:
+    x = torch.randint(256, (40, *shape), generator=rng(0), dtype=torch.uint8)
+    learner = learned("patch-lda", Problem(2, shape), Batch(x, torch.arange(40) % 2), filters=3, first=20, pairs=50)
+    assert learner.features(decode(x)).shape == (40, 4 * (2 * 3 + 21))
+    assert learner.features(decode(x)).isfinite().all()
+
+
+@pytest.mark.parametrize("stripe", [2, 5, 512])
+def test_half_of_a_symmetric_sum_is_all_of_it(stripe: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(analytic, "STRIPE", stripe)
+    batch, gone = some_vectors(203), some_vectors(7, seed=5)
+    learner = learned("slda", VECTORS, batch)
+    learner.observe(gone)
+    learner.take_back(gone)
+    x, y = as_numpy(batch)
+    apart = x - np.stack([x[y == c].mean(axis=0) for c in range(5)])[y]
+    found = learner.covariance().double().numpy()
+    np.testing.assert_allclose(found, apart.T @ apart / 203, rtol=2e-3, atol=1e-3)
+    np.testing.assert_allclose(found, found.T, rtol=1e-5)
 
 
 def test_a_part_without_a_place_in_its_reach_takes_the_nearest() -> None:
@@ -400,6 +487,8 @@ def test_responses_are_shrunk_eight_times_as_much_as_oas_says_but_never_all() ->
     s = torch.tensor([[1.0, 0.5], [0.5, 1.0]])
     assert learner.estimated_shrinkage(s, 10_000.0) == pytest.approx(8 * oas(s, 10_000.0))
     assert learner.estimated_shrinkage(s, 3.0) == 0.8
+    paired = learned("patch-lda", IMAGES, batch, filters=2, size=4, first=20, pairs=2)
+    assert paired.estimated_shrinkage(s, 10_000.0) == pytest.approx(16 * oas(s, 10_000.0))
     expected = copy.deepcopy(learner)
     correlations = learner.covariance()
     scale = correlations.diagonal().sqrt()

@@ -19,8 +19,10 @@ from onepass.methods.patches import Patches
 from onepass.methods.slda import SLDA, SLDAConfig
 
 # OAS takes rows to be normally distributed; responses are not. On held-back images of both streams, from 100 images to
-# 45,000 and from 800 features to 8,000, eight times its value was near the best (studies/never_forget).
+# 45,000 and from 800 features to 8,000, eight times its value was near the best (studies/never_forget). Products of
+# responses have longer tails still.
 TIMES_OAS = 8.0
+TIMES_OAS_OF_PAIRS = 16.0
 MOST = 0.8
 
 
@@ -40,6 +42,9 @@ class PatchLDAConfig(SLDAConfig):
         None, "whether an image and its mirror image are the same to it; default: if they are to the augmentation"
     )
     root: bool = option(True, "take the square root of averaged responses")
+    pairs: int = option(
+        0, "main components of the responses around a place; products of any two of them are features too", low=0
+    )
 
 
 class PatchLDA(SLDA):
@@ -47,6 +52,7 @@ class PatchLDA(SLDA):
     discriminant is estimated on them.
 
     z = sqrt((responses of the image + responses of its mirror image) / 2), averaged around the middles of its quarters
+    and, with `pairs`, products of main components of the responses at a place, averaged likewise
     prediction: argmax over classes of z S^-1 m_c - m_c S^-1 m_c / 2
     """
 
@@ -58,7 +64,7 @@ class PatchLDA(SLDA):
     def setup(self) -> None:
         config = self.config
         shape, parts = self.problem.shape, (config.pool, config.reach)
-        self.patches = Patches(shape, config.filters, config.size, *parts, config.threshold)
+        self.patches = Patches(shape, config.filters, config.size, *parts, config.threshold, config.pairs)
         mirror = config.mirror
         self.mirror = self.problem.augment == "colour" if mirror is None else mirror
         super().setup()
@@ -71,7 +77,8 @@ class PatchLDA(SLDA):
         return self.patches.width
 
     def estimated_shrinkage(self, correlations: Tensor, n: float) -> float:
-        return min(MOST, TIMES_OAS * oas(correlations, n))
+        times = TIMES_OAS_OF_PAIRS if self.config.pairs else TIMES_OAS
+        return min(MOST, times * oas(correlations, n))
 
     @torch.no_grad()
     def absorb(self, batch: Batch) -> Tensor:
@@ -106,7 +113,10 @@ class PatchLDA(SLDA):
         z: Tensor = self.patches(x)
         if self.mirror:  # the same for both: what tells them apart is of no use to any class
             z = (z + self.patches(x.flip(3))) / 2
-        return z.sqrt() if self.config.root else z
+        if not self.config.root:
+            return z
+        averages, products = z.tensor_split([self.patches.averages], dim=1)
+        return torch.cat([averages.sqrt(), products], dim=1)
 
     def scorer(self) -> Callable[[Tensor], Tensor]:
         if not self.ready and len(self.kept):

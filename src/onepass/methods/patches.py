@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from onepass.methods.pairs import Pairs, local_side
+
 PATCHES = 60_000  # from which the whitening is estimated
 FLAT = (10 / 255) ** 2  # variance of a patch in which there is nothing to see
 SEEN = 0.01  # largest value of a patch of one grey: a single pixel that is one step of 255 off gives 0.1
@@ -19,25 +21,37 @@ class Patches(nn.Module):
 
     p = (patch - its mean) / sqrt(its variance + c);  W = (cov p + 0.1)^-1/2;  r = f W (p - mean p), f = W p' / |W p'|
     max(0, r - t) and max(0, -r - t), averaged over cells of the image: places count less, the farther from its middle
+
+    After these come products of them, if `pairs` of their components are asked for.
     """
 
     filters: Tensor  # (values of a patch, number of filters), with the whitening in them
     offsets: Tensor
     cells: Tensor  # (cells, places): how much each place counts in each cell's average
 
-    def __init__(self, shape: tuple[int, ...], n: int, size: int, pool: int, reach: float, threshold: float) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], n: int, size: int, pool: int, reach: float, threshold: float, pairs: int = 0
+    ) -> None:
         super().__init__()
         self.shape, self.n, self.threshold = shape, n, threshold
         channels, height, width = shape
         self.size = size = min(size, height, width)
         self.register_buffer("filters", torch.zeros(channels * size**2, n))
         self.register_buffer("offsets", torch.zeros(n))
-        self.register_buffer("cells", _cells(height - size + 1, width - size + 1, pool, reach), persistent=False)
+        self.sides = height - size + 1, width - size + 1
+        self.register_buffer("cells", _cells(*self.sides, pool, reach), persistent=False)
+        local = [local_side(side) for side in self.sides]
+        self.pairs = Pairs(2 * n, min(pairs, 2 * n), _cells(*local, pool, reach)) if pairs else None
+
+    @property
+    def averages(self) -> int:
+        """Features that are averages of responses: the first of them."""
+        return 2 * self.n * len(self.cells)
 
     @property
     def width(self) -> int:
         """Features of an image."""
-        return 2 * self.n * len(self.cells)
+        return self.averages + (self.pairs.width if self.pairs else 0)
 
     def rows(self, images: Tensor) -> Tensor:
         """Every patch of every image, without contrast: (images x places, values)."""
@@ -81,13 +95,17 @@ class Patches(nn.Module):
         filters = F.normalize(away[chosen] @ whitening) @ whitening
         self.filters.copy_(filters.T)
         self.offsets.copy_(-(filters @ middle))
+        if self.pairs:
+            self.pairs.fit(self._maps(*self._halves(self._responses(part))) for part in self._parts(images))
 
     def forward(self, images: Tensor) -> Tensor:
         """(images, features): for each cell the filters' positive parts, then for each cell their negative parts."""
         if torch.compiler.is_compiling():  # to be exported: for any number of images, by operators that all know
-            return self._pooled(self._convolved(images))
-        at_once = max(1, RESPONSES // (len(self.cells.T) * self.n))
-        return torch.cat([self._pooled(self._responses(part)) for part in images.split(at_once)])
+            return self._described(self._convolved(images))
+        return torch.cat([self._described(self._responses(part)) for part in self._parts(images)])
+
+    def _parts(self, images: Tensor) -> tuple[Tensor, ...]:
+        return images.split(max(1, RESPONSES // (len(self.cells.T) * self.n)))
 
     def _responses(self, images: Tensor) -> Tensor:
         """(images, places, filters)"""
@@ -101,11 +119,17 @@ class Patches(nn.Module):
         r = F.conv2d(images, kernels) / (variance.clamp(min=0) + FLAT).sqrt()
         return r.flatten(2).transpose(1, 2) + self.offsets
 
-    def _pooled(self, r: Tensor) -> Tensor:
-        t = self.threshold
-        above = self.cells @ r.clamp(min=t) - t  # the mean of max(0, r - t)
-        below = -(self.cells @ r.clamp(max=-t)) - t
-        return torch.cat([above.flatten(1), below.flatten(1)], dim=1).clamp(min=0)
+    def _described(self, r: Tensor) -> Tensor:
+        halves = self._halves(r)
+        averages = torch.cat([(self.cells @ half - self.threshold).flatten(1) for half in halves], dim=1).clamp(min=0)
+        return torch.cat([averages, self.pairs(self._maps(*halves))], dim=1) if self.pairs else averages
+
+    def _halves(self, r: Tensor) -> tuple[Tensor, Tensor]:
+        """max(0, r - t) + t and max(0, -r - t) + t: t is taken off after averaging, from fewer numbers."""
+        return r.clamp(min=self.threshold), -r.clamp(max=-self.threshold)
+
+    def _maps(self, above: Tensor, below: Tensor) -> Tensor:
+        return torch.cat([above, below], dim=2).transpose(1, 2).unflatten(2, self.sides) - self.threshold
 
 
 def _seen(patches: Tensor) -> Tensor:
