@@ -41,10 +41,13 @@ def test_a_change_is_what_it_gains_on_the_same_seeds() -> None:
 
 def test_sizes_stand_in_order_beside_their_cost(tmp_path: Path) -> None:
     known = {f"patch-lda {n}": {"flops": n / 1000, "time": n / 500, "bytes": n * 10**6} for n in (200, 1000)}
+    known["patch-lda 200 --pairs 9"] = {"flops": 0.3, "time": 0.5, "bytes": 5e8}
     (tmp_path / "costs.json").write_text(json.dumps(known))
     found = [*patches("cifar10", [0.8], filters=1000), *patches("cifar10", [0.70, 0.71]), *patches("cifar100", [0.4])]
+    found += patches("cifar10", [0.75], pairs=9)
     assert sizes(found, tmp_path / "costs.json").splitlines()[2:] == [
         "| 200 | 0.20 | 0.40 | 200 | 70.0, 71.0 (2) | 40.0 (1) |",
+        "| 200, `--pairs 9` | 0.30 | 0.50 | 500 | 75.0 (1) | not run |",
         "| 1000 | 1.00 | 2.00 | 1,000 | 80.0 (1) | not run |",
     ]
 

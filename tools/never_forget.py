@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from cells import BOLD, rows, signed
@@ -15,6 +15,7 @@ from onepass.report import summary as report
 from onepass.report.significance import Difference, against
 
 STREAMS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+SIZE = {"filters", "pairs", "threshold"}  # what a size of Patch-LDA may have of its own
 APART = "--reach 0.0"  # parts that do not overlap: the default when the other changes were tried
 ALONE = "Patch-LDA, 400 filters"
 NOT_RUN = Difference(None, None, None, 0)
@@ -25,7 +26,7 @@ Name = Callable[[Result], str]
 
 def changes(results: Iterable[Result]) -> str:
     """Patch-LDA as it is and without overlap, and what each change of either has more or less on the same seeds."""
-    found = _by(results, lambda one: _changed(one, but="filters"))
+    found = _by(results, lambda one: _changed(one, but={"filters"}))
     if not found:
         return "Not run yet."
     body = []
@@ -49,23 +50,30 @@ def _gains(found: Mapping[str, Row], base: str) -> list[list[str]]:
 
 def as_it_is(results: Iterable[Result]) -> list[Result]:
     """Patch-LDA, of any size, with nothing else changed."""
-    return [one for one in results if one.config.method == "patch-lda" and not _changed(one, but="filters")]
+    return [one for one in results if one.config.method == "patch-lda" and not _changed(one, but=SIZE)]
 
 
 def sizes(results: Iterable[Result], costs: Path) -> str:
-    """Final accuracy of each number of filters, beside what a step costs and what is kept."""
-    found = _by(results, lambda one: str(one.config.learner_config.to_json()["filters"]))
+    """Final accuracy of each size, beside what a step costs and what is kept."""
+    found = _by(results, lambda one: " ".join([_filters(one), _changed(one, but={"filters"})]).strip())
     if not found:
         return "Not run yet."
     known = json.loads(costs.read_text())
     body = []
-    for filters, group in sorted(found.items(), key=lambda pair: int(pair[0])):
-        cost = known[f"patch-lda {filters}"]
+    for size, group in sorted(found.items(), key=lambda pair: known[f"patch-lda {pair[0]}"]["bytes"]):
+        cost = known[f"patch-lda {size}"]
         time = f"{cost['time']:.2f}" if "time" in cost else "not measured"
         cells = [f"{cost['flops']:.2f}", time, f"{cost['bytes'] / 1e6:,.0f}"]
-        body.append([filters, *cells, *(_cell(group.get(name, {})) for name in STREAMS)])
+        filters, _, more = size.partition(" ")
+        body.append(
+            [f"{filters}, `{more}`" if more else filters, *cells, *(_cell(group.get(name, {})) for name in STREAMS)]
+        )
     heads = ["filters", "FLOPs / ER", "time / ER", "MB", *(f"{title} % (seeds)" for title in STREAMS.values())]
     return rows(heads, body)
+
+
+def _filters(result: Result) -> str:
+    return str(result.config.learner_config.to_json()["filters"])
 
 
 def experts(results: Iterable[Result], costs: Path) -> str:
@@ -121,12 +129,12 @@ def _by(results: Iterable[Result], row: Name, column: Name = lambda one: one.con
     return found
 
 
-def _changed(result: Result, but: str) -> str:
+def _changed(result: Result, but: Collection[str]) -> str:
     settings = result.config.learner_config
     return " ".join(
         f"--{name} {str(getattr(settings, name)).lower()}"
         for name, entry in options(settings).items()
-        if name != but and getattr(settings, name) != entry.default
+        if name not in but and getattr(settings, name) != entry.default
     )
 
 

@@ -15,4 +15,8 @@ import cost
 FILTERS = (100, 200, 400, 1000, 1500, 2000)
 
 if __name__ == "__main__":
-    cost.main({f"patch-lda {n}": ("patch-lda", {"filters": n}) for n in FILTERS}, __doc__)
+    cases = {f"patch-lda {n}": {"filters": n} for n in FILTERS}
+    for filters, pairs in ((200, 64), (300, 96)):
+        size = {"filters": filters, "threshold": 0.5, "pairs": pairs}
+        cases[f"patch-lda {filters} --threshold 0.5 --pairs {pairs}"] = size
+    cost.main({name: ("patch-lda", settings) for name, settings in cases.items()}, __doc__)
