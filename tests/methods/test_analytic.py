@@ -308,22 +308,25 @@ def explicit_parts(learner: PatchLDA, maps: Array) -> Array:
                 rows = slice(a * height // pool, -(-(a + 1) * height // pool))
                 weights[rows, b * width // pool : -(-(b + 1) * width // pool)] = 1
             parts.append((maps * weights).sum(axis=(-2, -1)) / weights.sum())
-    return np.stack(parts, axis=-1)
+    found: Array = np.stack(parts, axis=-1)
+    return found
 
 
 def explicit_features(learner: PatchLDA, image: Array) -> Array:
     """Sign, part, filter."""
-    return explicit_parts(learner, explicit_maps(learner, image)).transpose(0, 2, 1).flatten()
+    found: Array = explicit_parts(learner, explicit_maps(learner, image)).transpose(0, 2, 1).flatten()
+    return found
 
 
 def local_responses(maps: Array) -> Array:
     """Roots of averages over 3x3 places, every other one: (responses, places down, places right)"""
     both = maps.reshape(-1, *maps.shape[2:])
     down, right = ((side - 3) // 2 + 1 for side in both.shape[1:])
-    found = [
-        [both[:, 2 * i : 2 * i + 3, 2 * j : 2 * j + 3].mean(axis=(1, 2)) for j in range(right)] for i in range(down)
-    ]
-    return np.sqrt(np.array(found).transpose(2, 0, 1))
+    found: Array = np.zeros((len(both), down, right))
+    for i in range(down):
+        for j in range(right):
+            found[:, i, j] = np.sqrt(both[:, 2 * i : 2 * i + 3, 2 * j : 2 * j + 3].mean(axis=(1, 2)))
+    return found
 
 
 def explicit_pairs(learner: PatchLDA, image: Array) -> Array:
@@ -334,7 +337,8 @@ def explicit_pairs(learner: PatchLDA, image: Array) -> Array:
     v = np.einsum("cm,cij->mij", axes, u - middle[:, None, None])
     n = len(v)
     products = np.stack([v[a] * v[b] for a in range(n) for b in range(a, n)])
-    return explicit_parts(learner, products).T.flatten()
+    found: Array = explicit_parts(learner, products).T.flatten()
+    return found
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -40,8 +42,8 @@ class Patches(nn.Module):
         self.register_buffer("offsets", torch.zeros(n))
         self.sides = height - size + 1, width - size + 1
         self.register_buffer("cells", _cells(*self.sides, pool, reach), persistent=False)
-        local = [local_side(side) for side in self.sides]
-        self.pairs = Pairs(2 * n, min(pairs, 2 * n), _cells(*local, pool, reach)) if pairs else None
+        local = _cells(local_side(self.sides[0]), local_side(self.sides[1]), pool, reach)
+        self.pairs = Pairs(2 * n, min(pairs, 2 * n), local) if pairs else None
 
     @property
     def averages(self) -> int:
@@ -104,8 +106,9 @@ class Patches(nn.Module):
             return self._described(self._convolved(images))
         return torch.cat([self._described(self._responses(part)) for part in self._parts(images)])
 
-    def _parts(self, images: Tensor) -> tuple[Tensor, ...]:
-        return images.split(max(1, RESPONSES // (len(self.cells.T) * self.n)))
+    def _parts(self, images: Tensor) -> Sequence[Tensor]:
+        parts: Sequence[Tensor] = images.split(max(1, RESPONSES // (len(self.cells.T) * self.n)))
+        return parts
 
     def _responses(self, images: Tensor) -> Tensor:
         """(images, places, filters)"""
@@ -129,7 +132,8 @@ class Patches(nn.Module):
         return r.clamp(min=self.threshold), -r.clamp(max=-self.threshold)
 
     def _maps(self, above: Tensor, below: Tensor) -> Tensor:
-        return torch.cat([above, below], dim=2).transpose(1, 2).unflatten(2, self.sides) - self.threshold
+        maps: Tensor = torch.cat([above, below], dim=2).transpose(1, 2).unflatten(2, self.sides)
+        return maps - self.threshold
 
 
 def _seen(patches: Tensor) -> Tensor:
