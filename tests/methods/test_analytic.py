@@ -18,13 +18,14 @@ from onepass.errors import RunError, UsageError
 from onepass.learner.augment import decode
 from onepass.learner.batch import Batch, Task
 from onepass.learner.problem import Problem
-from onepass.methods import analytic
-from onepass.methods.analytic import WAITING, Discriminant, oas
+from onepass.methods import symmetric
+from onepass.methods.analytic import WAITING, Discriminant
 from onepass.methods.ncm import NCM
 from onepass.methods.patch_lda import PatchLDA
 from onepass.methods.patches import FLAT
 from onepass.methods.randumb import RanDumb
 from onepass.methods.slda import SLDA
+from onepass.methods.symmetric import oas
 
 VECTORS = Problem(5, (6,), n_tasks=2)
 IMAGES = Problem(4, (3, 9, 8), n_tasks=2)
@@ -403,7 +404,7 @@ def test_small_images_have_pairs_of_components_too(shape: tuple[int, int, int]) 
 
 @pytest.mark.parametrize("stripe", [2, 5, 512])
 def test_half_of_a_symmetric_sum_is_all_of_it(stripe: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(analytic, "STRIPE", stripe)
+    monkeypatch.setattr(symmetric, "STRIPE", stripe)
     batch, gone = some_vectors(203), some_vectors(7, seed=5)
     learner = learned("slda", VECTORS, batch)
     learner.observe(gone)

@@ -14,14 +14,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from onepass.config import Settings
-from onepass.errors import RunError, UsageError
+from onepass.errors import UsageError
 from onepass.learner.augment import decode
 from onepass.learner.batch import Batch
 from onepass.learner.contract import BaseLearner
+from onepass.methods.symmetric import add_products, cholesky, oas, solve, stripes
 
 WAITING = 50  # rows of features that are added to the second moment at once: its bytes are read and written less often
-BLOCK = 128  # rows of a factor that are held in double precision at once
-STRIPE = 512  # rows of a symmetric matrix that are added to at once, up to its diagonal
 
 
 class ClassMeans(BaseLearner):
@@ -179,7 +178,7 @@ class Discriminant(ClassMeans):
 
     def second_moment(self, rows: Tensor, times: int) -> None:
         if times < 0:
-            _add_products(self.moment, rows, rows, -1)
+            add_products(self.moment, rows, rows, -1)
             return
         while len(rows):
             n = int(self.n_waiting)
@@ -188,16 +187,16 @@ class Discriminant(ClassMeans):
             self.n_waiting += len(taken)
             rows = rows[len(taken) :]
             if n + len(taken) == WAITING:
-                _add_products(self.moment, self.waiting, self.waiting)
+                add_products(self.moment, self.waiting, self.waiting)
                 self.n_waiting.zero_()
 
     def covariance(self) -> Tensor:
         """Within classes."""
         waiting, around = self.waiting[: int(self.n_waiting)], self._around(slice(None))
         moment = self.moment.clone()
-        _add_products(moment, waiting, waiting)
-        _add_products(moment, around, around, -1)
-        for rows in _stripes(moment):
+        add_products(moment, waiting, waiting)
+        add_products(moment, around, around, -1)
+        for rows in stripes(moment):
             moment[: rows.start, rows] = moment[rows, : rows.start].T
         return moment.div_(self.counts.sum().clamp(min=1))
 
@@ -210,7 +209,7 @@ class Discriminant(ClassMeans):
         super().measure_anew(classes)
         after = self._around(classes)
         rows, signed = torch.cat([waiting, before, after]), torch.cat([waiting, -before, after])
-        _add_products(self.moment, signed, rows)
+        add_products(self.moment, signed, rows)
         self.waiting.zero_()  # it has rows as they came, perhaps of what was taken back
         self.n_waiting.zero_()
 
@@ -222,66 +221,10 @@ class Discriminant(ClassMeans):
         e = self.shrinkage
         e = self.estimated_shrinkage(s, float(self.counts.sum())) if e is None else e
         s.mul_(1 - e).diagonal().add_(e)
-        solved = _solve(_cholesky(s), (means / scale).T).T / scale
+        solved = solve(cholesky(s), (means / scale).T).T / scale
         return solved, -(solved * means).sum(dim=1) / 2
-
-
-def _stripes(moment: Tensor) -> list[slice]:
-    return [slice(start, min(start + STRIPE, len(moment))) for start in range(0, len(moment), STRIPE)]
-
-
-def _add_products(moment: Tensor, a: Tensor, b: Tensor, times: int = 1) -> None:
-    """moment += times a^T b, which is symmetric: only up to the diagonal, at about half of the work."""
-    for rows in _stripes(moment):
-        moment[rows, : rows.stop].addmm_(a[:, rows].T, b[:, : rows.stop], alpha=times)
 
 
 def _wide(x: Tensor) -> Tensor:
     """In double precision, where the device has it: in single, a row's last digits depend on the rows beside it."""
     return x if x.device.type == "mps" else x.double()
-
-
-def oas(s: Tensor, n: float) -> float:
-    """Oracle approximating shrinkage of n samples' covariance towards a multiple of the identity.
-
-    Chen, Wiesel, Eldar and Hero (2010), equation 23.
-    """
-    d, trace, squares = len(s), float(s.trace()), float(s.pow(2).sum())
-    away = squares - trace**2 / d
-    if away <= 0:
-        return 1.0
-    return min(1.0, ((1 - 2 / d) * squares + trace**2) / ((n + 1 - 2 / d) * away))
-
-
-def _cholesky(s: Tensor) -> Tensor:
-    """Of a matrix that rounding may have left short of being positive definite."""
-    ridge = 1e-6
-    while True:
-        factor: Tensor
-        factor, failed = torch.linalg.cholesky_ex(s)
-        if not failed:
-            return factor
-        if not s.isfinite().all():  # which no ridge mends
-            raise RunError(
-                "the covariance of the features has values that are no numbers: squares of what was learned leave "
-                "float32. Scale what comes in, and learn it anew"
-            )
-        s.diagonal().add_(ridge)
-        ridge *= 10
-
-
-def _solve(factor: Tensor, right: Tensor) -> Tensor:
-    """x of factor factor^T x = right, to the digits of the right side.
-
-    In single precision two classes that lie far from the origin would differ by rounding. A whole factor in double
-    would take twice its memory; some of its rows at a time do not.
-    """
-    x = right.clone(memory_format=torch.contiguous_format)
-    blocks = [slice(i, min(i + BLOCK, len(x))) for i in range(0, len(x), BLOCK)]
-    for rows in blocks:
-        left = x[rows] - factor[rows, : rows.start].to(x) @ x[: rows.start]
-        x[rows] = torch.linalg.solve_triangular(factor[rows, rows].to(x), left, upper=False)
-    for rows in reversed(blocks):
-        left = x[rows] - factor[rows.stop :, rows].T.to(x) @ x[rows.stop :]
-        x[rows] = torch.linalg.solve_triangular(factor[rows, rows].T.to(x), left, upper=True)
-    return x

@@ -14,9 +14,9 @@ from onepass.errors import UsageError
 from onepass.learner.augment import decode
 from onepass.learner.batch import Batch
 from onepass.learner.memory import Memory
-from onepass.methods.analytic import oas
 from onepass.methods.patches import Patches
 from onepass.methods.slda import SLDA, SLDAConfig
+from onepass.methods.symmetric import oas
 
 # OAS takes rows to be normally distributed; responses are not. On held-back images of both streams, from 100 images to
 # 45,000 and from 800 features to 8,000, eight times its value was near the best (studies/never_forget). Products of
