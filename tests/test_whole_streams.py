@@ -45,10 +45,13 @@ def test_the_short_table_has_both_sides_and_some_methods() -> None:
         *runs("er-fsl+", "cifar100", [0.16], settings={"memory": 1000}),
         *runs("scr", "cifar100", [0.30], settings={"memory": 1000}),
         *runs("patch-lda", "cifar100", [0.51, 0.52, 0.53]),
+        *runs("patch-lda", "cifar100", [0.55], settings={"filters": 1000}),
+        *runs("patch-lda", "cifar100", [0.56], settings={"filters": 200, "pairs": 64}),
     ]
     assert short(found).splitlines() == [
         "| method | CIFAR-10 | average | n | CIFAR-100 | average | n |",
         "|---|---:|---:|---:|---:|---:|---:|",
+        "| Patch-LDA, filters 200, pairs 64 | not run | - | - | 56.0 | - | 1 |",
         "| Patch-LDA | not run | - | - | 52.0 ± 2.5 | - | 3 |",
         "| ER-FSL+ | not run | - | - | - | 16.0 | 1 |",
         "| ER | 50.0, 40.0 | - | 2 | 15.0 | 20.0 | 1 |",

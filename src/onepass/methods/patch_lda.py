@@ -43,7 +43,10 @@ class PatchLDAConfig(SLDAConfig):
     )
     root: bool = option(True, "take the square root of averaged responses")
     pairs: int = option(
-        0, "main components of the responses around a place; products of any two of them are features too", low=0
+        0,
+        "main components of the responses around a place; products of any two of them are features too",
+        low=0,
+        since="0.2.0",
     )
 
 
