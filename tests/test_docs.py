@@ -82,13 +82,14 @@ def test_the_readme_is_short_and_counts_the_methods() -> None:
 
 @pytest.mark.system
 def test_the_learner_of_live_data_goes_on_where_it_was_saved(tmp_path: Path) -> None:
-    program, forgetting = code("docs/live.md")
+    program, larger, forgetting = code("docs/live.md")
     for name, shade in (("photos/cat/1.jpg", 40), ("photos/dog/1.jpg", 200), ("new.jpg", 190)):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (40, 30), (shade, shade, 255 - shade)).save(tmp_path / name)
     for lines, says in (
         (program + "print(model.model_.version, model.model_.learned)", "2"),
         (program + "model.partial_fit(['new.jpg'], ['bird']); print(model.model_.learned)", "3"),
+        (program + larger + "large.partial_fit(['new.jpg'], ['bird']); print(large.model_.learner.width)", "9920"),
         (forgetting, "exact=1"),
     ):
         done = subprocess.run([sys.executable, "-c", lines], cwd=tmp_path, capture_output=True, text=True)
