@@ -394,6 +394,21 @@ def test_components_are_the_main_ones_of_the_first_images_responses() -> None:
     np.testing.assert_allclose(v.T @ v / len(v), np.diag(values / (values + 1e-3)), atol=2e-3)
 
 
+@pytest.mark.parametrize("seen", [10, 50])  # before there are filters, and after
+def test_a_copy_with_pairs_goes_on_with_the_same_bits(seen: int) -> None:
+    settings: dict[str, Any] = {"filters": 7, "size": 4, "first": 20, "pairs": 5}
+    batch, asked = some_pictures(seen), some_pictures(40, seed=9)
+    learner = learned("patch-lda", IMAGES, batch, **settings)
+    copied = onepass.build("patch-lda", IMAGES, settings, seed=1)
+    copied.load_state_dict(learner.state_dict())
+    more = some_pictures(30, seed=5)
+    for one in (learner, copied):
+        one.observe(more)
+    with torch.inference_mode():
+        images = decode(asked.x)
+        assert torch.equal(learner.scorer()(images), copied.scorer()(images))
+
+
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 6, 6), (3, 2, 9)])
 def test_small_images_have_pairs_of_components_too(shape: tuple[int, int, int]) -> None:
     x = torch.randint(256, (40, *shape), generator=rng(0), dtype=torch.uint8)
